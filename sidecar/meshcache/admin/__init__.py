@@ -1,0 +1,1 @@
+"""The admin socket and the metrics port."""

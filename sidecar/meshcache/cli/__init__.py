@@ -1,0 +1,1 @@
+"""The command `meshcache`, one module for each subcommand."""

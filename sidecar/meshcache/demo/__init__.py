@@ -1,0 +1,1 @@
+"""A small origin to try meshcache against."""

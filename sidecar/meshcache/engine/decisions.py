@@ -1,0 +1,77 @@
+"""Every decision the cache takes, by the one name it has in code, Cache-Status, metrics, logs and `explain`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Decision(StrEnum):
+    """What was done with a request."""
+
+    HIT = "hit"
+    STALE_SWR = "stale-swr"
+    """Answered stale at once while one refresh runs in the background (RFC 5861 section 3)."""
+    STALE_IF_ERROR = "stale-if-error"
+    """Answered stale because the origin failed (RFC 5861 section 4)."""
+    REVALIDATED = "revalidated"
+    """The origin said 304 and the stored answer was sent."""
+    MISS = "miss"
+    """Sent to the origin: nothing stored could be used."""
+    REVALIDATE = "revalidate"
+    """Sent to the origin with a validator: something stored may be used again."""
+    BYPASS = "bypass"
+    """Sent to the origin without asking the cache."""
+
+
+class BypassReason(StrEnum):
+    """Why a request was not looked up."""
+
+    NO_ROUTE = "no-route"
+    ROUTE_NOT_CACHED = "route-not-cached"
+    METHOD = "method"
+    UPGRADE = "upgrade"
+    GRPC = "grpc"
+    RANGE = "range"
+    REQUEST_BODY = "request-body"
+    BAD_REQUEST = "bad-request"
+    NO_POLICY = "no-policy"
+    INTERNAL_ERROR = "internal-error"
+
+
+class MissReason(StrEnum):
+    """Why nothing stored could answer; the values are RFC 9211 section 2.2 `fwd` values."""
+
+    URI_MISS = "uri-miss"
+    VARY_MISS = "vary-miss"
+    STALE = "stale"
+    REQUEST = "request"
+    """The request asked for the origin's own answer (`no-cache`, `max-age`, ...)."""
+
+
+class NoStoreReason(StrEnum):
+    """Why a response was not stored."""
+
+    METHOD = "method"
+    STATUS = "status"
+    REQUEST_NO_STORE = "request-no-store"
+    RESPONSE_NO_STORE = "response-no-store"
+    PRIVATE = "private"
+    AUTHORIZATION = "authorization"
+    VARY_STAR = "vary-star"
+    NO_FRESHNESS = "no-freshness"
+    PARTIAL = "partial"
+    LOCAL_REPLY = "local-reply"
+    TOO_LARGE = "too-large"
+    TRUNCATED = "truncated"
+    INVALIDATED = "invalidated"
+    """The target was invalidated while the response was on its way."""
+    BAD_HEADERS = "bad-headers"
+    NO_TIER = "no-tier"
+
+
+class TierName(StrEnum):
+    """The tiers, fastest first."""
+
+    HOT = "hot"
+    WARM = "warm"
+    COLD = "cold"

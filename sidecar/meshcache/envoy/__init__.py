@@ -1,0 +1,1 @@
+"""Envoy's configuration, built with envoy-data-plane, and a supervised Envoy process."""

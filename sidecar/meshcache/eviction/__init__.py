@@ -1,0 +1,1 @@
+"""Eviction orders over one base class."""

@@ -1,0 +1,1 @@
+"""Experiments on policies: assignment of requests to arms."""

@@ -1,0 +1,103 @@
+"""HTTP messages as plain values, free of protobuf and of any transport.
+
+Names are lower case. Values are `str` decoded as ISO-8859-1, which maps every byte to one character and
+back, so that bytes above 0x7f survive a round trip unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Field = tuple[str, str]
+
+
+class Headers:
+    """An immutable multi-map of header fields that keeps order and repeats.
+
+    Pseudo-headers (`:path`, `:status`) never appear here: they are attributes of `Request` and `Response`.
+    """
+
+    __slots__ = ("_joined", "fields")
+
+    def __init__(self, fields: Iterable[Field] = ()) -> None:
+        self.fields: tuple[Field, ...] = tuple(fields)
+        joined: dict[str, str] = {}
+        for name, value in self.fields:
+            if name in joined:
+                joined[name] = f"{joined[name]}, {value}"
+            else:
+                joined[name] = value
+        self._joined = joined
+
+    def get(self, name: str) -> str | None:
+        """All values of `name` joined by a comma (RFC 9110 section 5.3), or None when it is absent."""
+        return self._joined.get(name)
+
+    def get_all(self, name: str) -> list[str]:
+        """The values of `name`, one for each field line, in order."""
+        return [value for key, value in self.fields if key == name]
+
+    def without(self, names: frozenset[str] | set[str]) -> Headers:
+        """A copy that lacks every field in `names`."""
+        return Headers(item for item in self.fields if item[0] not in names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._joined
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Headers) and self.fields == other.fields
+
+    def __hash__(self) -> int:
+        return hash(self.fields)
+
+    def __repr__(self) -> str:
+        return f"Headers({list(self.fields)!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of the downstream connection, as Envoy has established it (never from a header)."""
+
+    address: str = ""
+    """IP address without port; empty when Envoy did not say."""
+    mtls: bool = False
+    """Whether the peer presented a certificate that Envoy verified."""
+
+
+@dataclass(slots=True)
+class Request:
+    """A request as the cache sees it."""
+
+    method: str
+    authority: str
+    path: str
+    """Path with query, as Envoy has normalised it."""
+    headers: Headers = field(default_factory=Headers)
+    scheme: str = "http"
+    peer: Peer = field(default_factory=Peer)
+    cluster: str = ""
+    """The Envoy cluster that the route has chosen, empty when Envoy did not say."""
+    complete: bool = True
+    """Whether the request ended with its headers, that is, has no body."""
+
+
+@dataclass(slots=True)
+class Response:
+    """The head of an origin's answer."""
+
+    status: int
+    headers: Headers = field(default_factory=Headers)
+    from_origin: bool = True
+    """False for Envoy's own local replies, which are never stored."""
+    complete: bool = False
+    """Whether the response ended with its headers, that is, has no body."""

@@ -1,0 +1,1 @@
+"""Policy documents: models, validation, compilation, selection and sources."""

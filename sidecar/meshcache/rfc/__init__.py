@@ -1,0 +1,1 @@
+"""HTTP caching rules as pure functions, one module for each topic; each names its RFC section."""
