@@ -162,6 +162,12 @@ class Channel(Generic[Incoming, Outgoing]):
             # uvloop raises RuntimeError for a write to a transport that is closed.
             raise ControlError(f"the control channel is closed: {error}") from error
 
+    def post(self, message: Outgoing) -> None:
+        """Send one short message without waiting for room: to a peer that has stopped reading, this never blocks."""
+        if not self._writer.is_closing():
+            body = self._encoder.encode(message)
+            self._writer.write(_LENGTH.pack(len(body)) + body)
+
     async def receive(self) -> Incoming | None:
         """The next message, or None when the other side has closed between two messages."""
         try:

@@ -1,0 +1,233 @@
+"""One worker as the supervisor sees it: started, watched, given policies, started again when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from meshcache.extproc.control import (
+    FROM_WORKER,
+    Channel,
+    Configure,
+    ControlError,
+    Drain,
+    Drained,
+    FromWorker,
+    Installed,
+    MetricsReport,
+    Ping,
+    Policies,
+    Pong,
+    Ready,
+    Refused,
+    ToWorker,
+    WorkerOptions,
+)
+from meshcache.extproc.status import WorkerStatus
+from meshcache.observe.metrics import EMPTY, Snapshot, merge, without_gauges
+from meshcache.process import Backoff, end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from structlog.typing import FilteringBoundLogger
+
+PING_INTERVAL: Final = 0.5
+MISSED_PINGS: Final = 10
+"""Unanswered pings after which a worker is taken for hung. Pings are counted, not seconds, so that a supervisor
+which was itself stopped for a while (a suspended laptop) does not blame its workers."""
+START_PINGS: Final = 60
+"""The same before the first answer: a worker that starts imports, opens its stores and compiles the policies."""
+EXIT_GRACE: Final = 2.0
+"""Seconds for a worker to go after its channel has closed."""
+
+COMMAND: Final = (sys.executable, "-m", "meshcache.extproc.worker")
+
+
+class WorkerProcess:
+    """A place for one worker. `keep` runs until `drain`; the counts of workers that have ended stay in `counts`."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        *,
+        policies: Callable[[], Policies],
+        restarted: Callable[[], None],
+        log: FilteringBoundLogger,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        self._options = options
+        self._policies = policies
+        self._restarted = restarted
+        self._log = log.bind(worker=options.index)
+        self._command = command
+        self._backoff = Backoff()
+        self._channel: Channel[FromWorker, ToWorker] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+        self._retired = EMPTY
+        self._snapshot = EMPTY
+        self._pinged = 0
+        self._ponged = 0
+        self._ready = False
+        self._generation = 0
+        self._restarts = 0
+        self._started_at = 0.0
+
+    @property
+    def ready(self) -> bool:
+        """Whether it listens and has a policy set."""
+        return self._ready
+
+    @property
+    def generation(self) -> int:
+        """The policy set it works by; 0 before its first."""
+        return self._generation
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Its state now."""
+        return WorkerStatus(
+            index=self._options.index,
+            pid=self._process.pid if self._process is not None else None,
+            ready=self._ready,
+            generation=self._generation,
+            restarts=self._restarts,
+            socket=self._options.socket_path,
+            started_at=self._started_at,
+        )
+
+    @property
+    def counts(self) -> tuple[Snapshot, Snapshot]:
+        """What was counted by the workers that have ended, and by the one that runs."""
+        return self._retired, self._snapshot
+
+    async def keep(self) -> None:
+        """Start the worker, and start it again whenever it ends, until `drain` or `kill`."""
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                status = await self._live()
+            except OSError as error:
+                status = f"could not be started: {error.strerror}"
+            if self._stopping.is_set():
+                return
+            self._restarts += 1
+            self._restarted()
+            wait = self._backoff.after(time.monotonic() - began)
+            self._log.warning("worker ended", status=status, restart_in=wait)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), wait)
+
+    async def install(self, policies: Policies) -> None:
+        """Hand over a policy set; a worker that is just starting gets it with its start."""
+        if self._channel is not None:
+            with contextlib.suppress(ControlError):
+                await self._channel.send(policies)
+
+    async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - the bound is handed on to the worker
+        """Tell it to finish within `timeout` seconds; kill it soon after that. Returns when it is gone."""
+        self._stopping.set()
+        self._ready = False
+        process = self._process
+        if process is None:
+            return
+        if self._channel is not None:
+            self._channel.post(Drain(timeout))
+        try:
+            await asyncio.wait_for(process.wait(), timeout + EXIT_GRACE)
+        except TimeoutError:
+            self._log.warning("worker did not drain in time", timeout=timeout)
+            self.kill()
+            await process.wait()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._stopping.set()
+        self._kill_process()
+
+    def _kill_process(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _live(self) -> str:
+        """One life: from the start of a process to its end. Returns how it ended."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    "--control-fd",
+                    str(theirs.fileno()),
+                    "--parent",
+                    str(os.getpid()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    # A group of its own: what a terminal sends to the supervisor's group is not for workers.
+                    process_group=0,
+                )
+            except OSError:
+                ours.close()
+                raise
+        if self._stopping.is_set():
+            self._kill_process()
+        self._started_at = time.time()
+        self._pinged = self._ponged = 0
+        channel: Channel[FromWorker, ToWorker] = await Channel.open(ours, FROM_WORKER)
+        self._channel = channel
+        watchdog = asyncio.create_task(self._watch(channel))
+        try:
+            # The set is read in the same step in which it is written: a newer one can only follow it.
+            await channel.send(Configure(self._options))
+            await channel.send(self._policies())
+            await self._listen(channel)
+        except ControlError as error:
+            self._log.warning("worker spoke out of turn", error=str(error))
+            self._kill_process()
+        finally:
+            watchdog.cancel()
+            self._ready = False
+            self._generation = 0
+            self._channel = None
+            channel.close()
+            await end(process, EXIT_GRACE)
+            self._process = None
+            self._retired = merge([self._retired, without_gauges(self._snapshot)])
+            self._snapshot = EMPTY
+        code = process.returncode or 0
+        return f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+
+    async def _listen(self, channel: Channel[FromWorker, ToWorker]) -> None:
+        while (message := await channel.receive()) is not None:
+            match message:
+                case MetricsReport(snapshot):
+                    self._snapshot = snapshot
+                case Pong(number):
+                    self._ponged = number
+                case Installed(generation):
+                    self._generation = generation
+                    self._log.info("policies installed", generation=generation)
+                case Ready(pid):
+                    self._ready = not self._stopping.is_set()
+                    self._log.info("worker ready", pid=pid, socket=self._options.socket_path)
+                case Refused(generation, errors):
+                    self._log.error("worker refused policies", generation=generation, errors=list(errors))
+                case Drained():
+                    self._ready = False
+
+    async def _watch(self, channel: Channel[FromWorker, ToWorker]) -> None:
+        while True:
+            await asyncio.sleep(PING_INTERVAL)
+            allowed = MISSED_PINGS if self._ponged else START_PINGS
+            if self._pinged - self._ponged >= allowed:
+                self._log.error("worker does not answer; killing it", missed_pings=self._pinged - self._ponged)
+                self._kill_process()
+                return
+            self._pinged += 1
+            channel.post(Ping(self._pinged))

@@ -1,0 +1,89 @@
+"""What `GET /status` on the admin socket and `meshcache status --json` answer. Times are Unix seconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Refusal(msgspec.Struct, frozen=True, rename="camel"):
+    """A policy set that was not taken."""
+
+    at: float
+    errors: tuple[str, ...]
+    """One `file:line:column: field: message` each, at most `MAX_ERRORS` of them."""
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel"):
+    """In the manner of Kubernetes: what holds, since when, and why."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+    since: float
+
+
+class PolicyStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The set in force."""
+
+    generation: int
+    digest: str
+    installed_at: float
+    source: str
+    """The folder that is watched."""
+    from_last_good: bool
+    """True while the folder has not held a valid set since the start, and the one kept from before serves."""
+    policies: tuple[str, ...]
+    routes: tuple[str, ...]
+    experiments: tuple[str, ...]
+    lookup_budget: float
+    """Seconds that all look-ups of one request may take at most."""
+    refusal: Refusal | None
+    """Why the folder as it is now is not in force; None when it is."""
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """One worker."""
+
+    index: int
+    pid: int | None
+    """None between an end and the next start."""
+    ready: bool
+    generation: int
+    """The policy set it works by; 0 before its first."""
+    restarts: int
+    socket: str
+    started_at: float
+
+
+class TierStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """One tier, over all workers."""
+
+    name: str
+    store: str
+    """Where it keeps its entries; passwords are masked."""
+    breaker_open: bool
+    """True when at least one worker keeps requests away from it."""
+    errors: float
+    """Operations that failed since the start."""
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """The whole sidecar."""
+
+    version: str
+    pid: int
+    started_at: float
+    ready: bool
+    draining: bool
+    metrics_address: str
+    """`host:port` of `/metrics`, `/healthz` and `/readyz`; empty when there is none."""
+    policies: PolicyStatus
+    workers: tuple[WorkerStatus, ...]
+    tiers: tuple[TierStatus, ...]
+    conditions: tuple[Condition, ...]
+
+    @property
+    def well(self) -> bool:
+        """Whether all is as it should be."""
+        return self.ready and all(condition.status for condition in self.conditions)

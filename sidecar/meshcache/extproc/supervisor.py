@@ -1,0 +1,224 @@
+"""The supervisor: the one process that reads the policy folder, and that starts and watches the workers.
+
+It serves no gRPC itself, and starts its workers as new programs, so no process ever forks with a server running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from meshcache import __version__
+from meshcache.extproc.child import COMMAND, WorkerProcess
+from meshcache.extproc.control import WorkerOptions
+from meshcache.extproc.keeper import PolicyKeeper, Source
+from meshcache.extproc.last_good import LastGoodFile
+from meshcache.extproc.status import Condition, Status, TierStatus
+from meshcache.observe.exposition import render
+from meshcache.observe.logs import redact
+from meshcache.observe.metrics import Metrics, Snapshot, merge
+from meshcache.process import check_unix_path, make_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from structlog.typing import FilteringBoundLogger
+
+LAST_GOOD_NAME: Final = "policies.last-good"
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorOptions:
+    """What `meshcache serve` was told."""
+
+    data: Path
+    socket_dir: Path
+    """Worker i listens on `worker-<i>.sock` in it."""
+    workers: int
+    worker: WorkerOptions
+    """A pattern for every worker; `index` and `socket_path` are filled in."""
+
+    def socket_path(self, index: int) -> Path:
+        """The socket of worker `index`."""
+        return self.socket_dir / f"worker-{index}.sock"
+
+
+class Supervisor:
+    """Workers under one policy set. `start`, then `run` until cancelled, then `stop`."""
+
+    def __init__(
+        self,
+        options: SupervisorOptions,
+        source: Source,
+        source_name: str,
+        log: FilteringBoundLogger,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        self._options = options
+        self._log = log
+        self._metrics = Metrics()
+        self._keeper = PolicyKeeper(
+            source, source_name, LastGoodFile(options.data / LAST_GOOD_NAME), self._metrics, log
+        )
+        self._started_at = time.time()
+        self._draining = False
+        self._workers = [self._worker(index, command) for index in range(options.workers)]
+        self._tasks: list[asyncio.Task[None]] = []
+        self._since: dict[str, tuple[bool, float]] = {}
+
+    def start(self) -> None:
+        """Load the policies and start the workers.
+
+        Raises `StartError` for a folder that cannot be used, `PolicyErrors` or `OSError` for policies that cannot be
+        read; then no process has been started.
+        """
+        make_folder(self._options.data, "data")
+        make_folder(self._options.socket_dir, "socket")
+        for index in range(self._options.workers):
+            check_unix_path(self._options.socket_path(index))
+        self._keeper.load()
+        self._tasks = [asyncio.create_task(worker.keep()) for worker in self._workers]
+
+    async def run(self) -> None:
+        """Follow the policy folder until cancelled."""
+        async for policies in self._keeper.updates():
+            await asyncio.gather(*(worker.install(policies) for worker in self._workers))
+
+    def lame_duck(self) -> None:
+        """Not ready from now on, yet serving: whoever sends work may go elsewhere first."""
+        if not self._draining:
+            self._draining = True
+            self._log.info("draining")
+
+    async def stop(self, timeout: float) -> None:  # noqa: ASYNC109 - the bound is handed on to the workers
+        """Drain all workers within about `timeout` seconds; returns when every one is gone."""
+        self.lame_duck()
+        await asyncio.gather(*(worker.drain(timeout) for worker in self._workers))
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._log.info("stopped")
+
+    def kill(self) -> None:
+        """End all workers at once."""
+        self._draining = True
+        for worker in self._workers:
+            worker.kill()
+
+    @property
+    def ready(self) -> bool:
+        """Whether at least one worker answers by a policy set, and no drain has begun."""
+        return not self._draining and any(worker.ready for worker in self._workers)
+
+    def metrics(self) -> Snapshot:
+        """All counts: this process's, the workers', and those of workers that have ended."""
+        counts = [self._metrics.snapshot()]
+        for worker in self._workers:
+            counts.extend(worker.counts)
+        return merge(counts)
+
+    def metrics_page(self) -> bytes:
+        """The same for Prometheus."""
+        return render(self.metrics(), __version__)
+
+    def status(self, metrics_address: str = "") -> Status:
+        """For the admin API."""
+        return Status(
+            version=__version__,
+            pid=os.getpid(),
+            started_at=self._started_at,
+            ready=self.ready,
+            draining=self._draining,
+            metrics_address=metrics_address,
+            policies=self._keeper.status,
+            workers=tuple(worker.status for worker in self._workers),
+            tiers=self._tiers(),
+            conditions=self._conditions(),
+        )
+
+    def _worker(self, index: int, command: Sequence[str]) -> WorkerProcess:
+        options = msgspec.structs.replace(
+            self._options.worker,
+            index=index,
+            workers=self._options.workers,
+            socket_path=str(self._options.socket_path(index)),
+        )
+        return WorkerProcess(
+            options,
+            policies=lambda: self._keeper.policies,
+            restarted=lambda: self._metrics.inc("worker_restarts_total"),
+            log=self._log,
+            command=command,
+        )
+
+    def _tiers(self) -> tuple[TierStatus, ...]:
+        counts = self.metrics()
+        errors = counts.counters.get("tier_errors_total", {})
+        breakers = counts.gauges.get("tier_breaker_open", {})
+        worker = self._options.worker
+        stores = {
+            "hot": "process memory",
+            "warm": redact(worker.warm_url) or "LMDB in the data folder",
+            "cold": redact(worker.cold_url) or "a folder in the data folder",
+        }
+        return tuple(
+            TierStatus(
+                name=name,
+                store=store,
+                breaker_open=breakers.get((name,), 0) > 0,
+                errors=sum(value for labels, value in errors.items() if labels[0] == name),
+            )
+            for name, store in stores.items()
+        )
+
+    def _conditions(self) -> tuple[Condition, ...]:
+        refusal = self._keeper.refusal
+        generation = self._keeper.policies.generation
+        ready = [worker for worker in self._workers if worker.ready]
+        behind = [worker for worker in ready if worker.generation != generation]
+        return (
+            self._condition(
+                "Accepted",
+                refusal is None,
+                "Valid" if refusal is None else "Invalid",
+                "the folder's policies are in force" if refusal is None else refusal.errors[0],
+            ),
+            self._condition(
+                "Programmed",
+                bool(ready) and not behind,
+                "Programmed" if ready and not behind else "Pending",
+                f"{len(ready) - len(behind)} of {len(self._workers)} workers work by generation {generation}",
+            ),
+            self._condition(
+                "WorkersReady",
+                len(ready) == len(self._workers),
+                "Ready" if len(ready) == len(self._workers) else "NotReady",
+                f"{len(ready)} of {len(self._workers)} workers answer",
+            ),
+        )
+
+    def _condition(self, name: str, status: bool, reason: str, message: str) -> Condition:
+        before = self._since.get(name)
+        if before is None or before[0] != status:
+            before = self._since[name] = (status, time.time())
+        return Condition(type=name, status=status, reason=reason, message=message, since=before[1])
+
+
+async def run_until(supervisor: Supervisor, stopped: asyncio.Event) -> None:
+    """Follow the policy folder until `stopped` is set. An error of the watch is raised."""
+    watch = asyncio.create_task(supervisor.run())
+    waiting = asyncio.create_task(stopped.wait())
+    try:
+        done, _ = await asyncio.wait({watch, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if watch in done:
+            await watch
+    finally:
+        for task in (watch, waiting):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,242 @@
+"""One worker process: `python -m meshcache.extproc.worker --control-fd N --parent PID`, started by the supervisor.
+
+It answers Envoy on its own unix socket. Options and policies come over the control channel; when that closes,
+the supervisor is gone and so is the worker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+import grpc
+import uvloop
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from meshcache.extproc import assembly
+from meshcache.extproc.control import (
+    TO_WORKER,
+    Channel,
+    Configure,
+    ControlError,
+    Drain,
+    Drained,
+    FromWorker,
+    Installed,
+    MetricsReport,
+    Ping,
+    Policies,
+    Pong,
+    Ready,
+    Refused,
+    ToWorker,
+    WorkerOptions,
+)
+from meshcache.extproc.options import SERVER_OPTIONS
+from meshcache.observe import logs
+from meshcache.observe.metrics import Metrics
+from meshcache.policy.documents import Documents
+from meshcache.policy.errors import PolicyErrors
+from meshcache.process import die_with_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from structlog.typing import FilteringBoundLogger
+
+SERVICE_NAME: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+METRICS_INTERVAL: Final = 1.0
+"""Seconds between two metric reports: what a `kill -9` can lose."""
+
+# Of the worker, besides those that the bench's echo server shares: Envoy pings idle connections (health checks,
+# keepalive), which must never be taken for abuse.
+_KEEPALIVE_OPTIONS: Final = (
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+)
+
+
+class Service(Protocol):
+    """What `assembly.build` returns: the cache behind the ext_proc edge."""
+
+    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
+        """The gRPC handlers to serve."""
+        ...
+
+    def install(self, documents: Documents, generation: int) -> None:
+        """Compile and swap in a policy set. Raises `PolicyErrors`; then the one before stays."""
+        ...
+
+    async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - the bound is the service's to divide
+        """Let background work (refreshes, writes) finish within `timeout` seconds."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything. Called once, last."""
+        ...
+
+
+class Worker:
+    """The life of a worker: configured, given policies, serving, drained."""
+
+    def __init__(
+        self, channel: Channel[ToWorker, FromWorker], options: WorkerOptions, log: FilteringBoundLogger
+    ) -> None:
+        self._channel = channel
+        self._options = options
+        self._log = log
+        self._metrics = Metrics()
+        self._health = health.aio.HealthServicer()
+        self._stop = asyncio.Event()
+        self._drain_timeout = options.drain_timeout
+        self._service: Service | None = None
+        self._server: grpc.aio.Server | None = None
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Begin to drain; `timeout` seconds bound it. Asking twice changes nothing but the bound."""
+        if timeout is not None:
+            self._drain_timeout = timeout
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Serve until told to stop or until the control channel closes."""
+        self._service = await assembly.build(self._options, self._metrics, self._log)
+        reporter = asyncio.create_task(self._report())
+        commands = asyncio.create_task(self._obey())
+        commands.add_done_callback(lambda _task: self._stop.set())
+        try:
+            await self._stop.wait()
+            await self._drain()
+        finally:
+            reporter.cancel()
+            commands.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ControlError):
+                await commands
+        with contextlib.suppress(ControlError):
+            await self._channel.send(MetricsReport(self._metrics.snapshot()))
+            await self._channel.send(Drained())
+
+    async def _obey(self) -> None:
+        while (message := await self._channel.receive()) is not None:
+            match message:
+                case Ping(number):
+                    await self._channel.send(Pong(number))
+                case Policies():
+                    await self._install(message)
+                case Drain(timeout):
+                    self.stop(timeout)
+                case Configure():
+                    raise ControlError("configured twice")
+
+    async def _install(self, message: Policies) -> None:
+        if self._service is None or self._stop.is_set():
+            return
+        try:
+            self._service.install(Documents(files=message.files, digest=message.digest), message.generation)
+        except PolicyErrors as errors:
+            # The supervisor has compiled the same text, so this tells of a difference between the processes.
+            self._log.error("policies refused by worker", generation=message.generation, errors=str(errors))
+            await self._channel.send(Refused(message.generation, tuple(str(error) for error in errors.errors)))
+            return
+        if self._server is None:
+            self._server = await self._listen(self._service.handlers())
+            await self._channel.send(Installed(message.generation))
+            await self._channel.send(Ready(os.getpid()))
+        else:
+            await self._channel.send(Installed(message.generation))
+
+    async def _listen(self, handlers: Sequence[grpc.GenericRpcHandler]) -> grpc.aio.Server:
+        server = grpc.aio.server(options=(*SERVER_OPTIONS, *_KEEPALIVE_OPTIONS))
+        server.add_generic_rpc_handlers(tuple(handlers))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        bind_unix(server, Path(self._options.socket_path))
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        await server.start()
+        return server
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for name in ("", SERVICE_NAME):
+            await self._health.set(name, status)
+
+    async def _drain(self) -> None:
+        """Health off, no new streams, those in flight finish, then what runs behind them."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._drain_timeout
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        if self._server is not None:
+            # Streams that are still open at the deadline are cancelled: Envoy then goes on without the cache.
+            await self._server.stop(self._drain_timeout)
+        if self._service is not None:
+            await self._service.drain(max(0.1, deadline - loop.time()))
+            await self._service.close()
+
+    async def _report(self) -> None:
+        with contextlib.suppress(ControlError):
+            while True:
+                await asyncio.sleep(METRICS_INTERVAL)
+                await self._channel.send(MetricsReport(self._metrics.snapshot()))
+
+
+def bind_unix(server: grpc.aio.Server, path: Path) -> None:
+    """Bind `server` to a unix socket that owner and group may use (Envoy runs as another user of the same group).
+
+    A socket file left by a killed process is removed first. Raises `RuntimeError` when binding fails.
+    """
+    path.unlink(missing_ok=True)
+    # The mode is set by the umask, not afterwards: in between, anyone could connect.
+    before = os.umask(0o117)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    finally:
+        os.umask(before)
+
+
+async def _main(control: socket.socket) -> int:
+    channel: Channel[ToWorker, FromWorker] = await Channel.open(control, TO_WORKER)
+    try:
+        first = await channel.receive()
+    except ControlError:
+        return 1
+    if not isinstance(first, Configure):
+        return 0 if first is None else 1
+    options = first.options
+    logs.configure(options.log_level, options.log_format)
+    log = logs.get_logger(worker=options.index)
+    worker = Worker(channel, options, log)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, worker.stop)
+    try:
+        await worker.run()
+    except Exception as error:
+        log.error("worker failed", error=error, exc_info=True)
+        return 1
+    finally:
+        channel.close()
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The entry of the process; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="meshcache worker")
+    parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, default=None)
+    options = parser.parse_args(arguments)
+    die_with_parent(options.parent)
+    # A terminal sends SIGINT to all; the supervisor alone decides what to do about it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=options.control_fd)
+    control.set_inheritable(False)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_main(control))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

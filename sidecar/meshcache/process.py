@@ -1,0 +1,153 @@
+"""Small helpers for processes that start processes: die with the parent, hold a folder, wait before a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Final
+
+MAX_UNIX_PATH_BYTES: Final = 107
+"""What fits into `sockaddr_un.sun_path` with its final NUL (unix(7))."""
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class StartError(Exception):
+    """Something that is needed to start is not there. The text is one line that says what to do."""
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when the process that started it ends, however that ends (Linux).
+
+    `parent` is the pid that this process was started by; when it is already gone, the process exits at once.
+    SIGKILL on purpose: a worker that outlives its supervisor would unlink its successor's socket on its way out.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
+
+
+class FolderLock:
+    """Keeps a folder to one process. The kernel releases the lock when the process ends, however that ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock. Raises `StartError` when another process holds it or the file cannot be made."""
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StartError(f"cannot write to {self._path.parent}: {error.strerror}") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            by = f" (pid {holder})" if holder else ""
+            raise StartError(
+                f"{self._path.parent} is in use by another meshcache{by}: stop it or choose another --data"
+            ) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let the folder go."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class Backoff:
+    """Seconds to wait before the next restart: none after a long life, then doubling up to a bound.
+
+    The first wait is short (`first`), because a process that was killed comes back at once; one that cannot
+    start must not spin.
+    """
+
+    def __init__(self, first: float = 0.05, most: float = 5.0, forgive_after: float = 10.0) -> None:
+        self._first = first
+        self._most = most
+        self._forgive_after = forgive_after
+        self._next = first
+
+    def after(self, lived: float) -> float:
+        """The wait for a process that lived for `lived` seconds."""
+        if lived >= self._forgive_after:
+            self._next = self._first
+        wait = self._next
+        self._next = min(self._most, self._next * 2)
+        return wait
+
+
+def make_folder(path: Path, what: str) -> Path:
+    """Make `path` if need be and see that it can be written to. Raises `StartError`."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o750)
+    except OSError as error:
+        raise StartError(f"cannot make the {what} folder {path}: {error.strerror}") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise StartError(f"the {what} folder {path} is not writable")
+    return path
+
+
+def check_unix_path(path: Path) -> Path:
+    """Refuse a socket path that the kernel would refuse. Raises `StartError`."""
+    if len(os.fsencode(path)) > MAX_UNIX_PATH_BYTES:
+        raise StartError(f"{path} is too long for a unix socket: choose a shorter folder")
+    return path
+
+
+def parse_address(text: str, option: str) -> tuple[str, int]:
+    """`HOST:PORT` as a pair; IPv6 in brackets. Raises `StartError` that names `option`."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise StartError(f"{option} {text!r} is not HOST:PORT, for example 127.0.0.1:8080")
+    return host, int(port)
+
+
+def bind_tcp(host: str, port: int, option: str) -> socket.socket:
+    """A bound TCP socket (not listening). Raises `StartError` when the address is taken or not this machine's."""
+    try:
+        family, kind, proto, _name, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise StartError(f"{option} {host}:{port} cannot be used: {error.strerror}") from error
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        # Two sockets that allow reuse may both bind; only listening tells that the address is free.
+        bound.listen(socket.SOMAXCONN)
+    except OSError as error:
+        bound.close()
+        raise StartError(f"{option} {host}:{port} cannot be used: {error.strerror}; choose another") from error
+    return bound
+
+
+async def end(process: asyncio.subprocess.Process, grace: float, first: int = signal.SIGTERM) -> None:
+    """Ask `process` to end, wait up to `grace` seconds, then kill it; returns when it is gone."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(first)
+    try:
+        await asyncio.wait_for(process.wait(), grace)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
