@@ -1,0 +1,193 @@
+"""Envoy's bootstrap for `meshcache up`: listener, sidecar, origin, and a private way for background refreshes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envoy_data_plane.envoy.config.bootstrap.v3 import Admin, Bootstrap, BootstrapStaticResources
+from envoy_data_plane.envoy.config.core.v3 import (
+    Address,
+    DataSource,
+    Http1ProtocolOptions,
+    Http2ProtocolOptions,
+    Node,
+    TrafficDirection,
+)
+from envoy_data_plane.envoy.config.core.v3 import HttpProtocolOptions as CommonHttpProtocolOptions
+from envoy_data_plane.envoy.config.listener.v3 import (
+    Filter,
+    FilterChain,
+    Listener,
+    ListenerConnectionBalanceConfig,
+    ListenerConnectionBalanceConfigExactBalance,
+)
+from envoy_data_plane.envoy.config.route.v3 import (
+    DirectResponseAction,
+    RetryPolicy,
+    Route,
+    RouteAction,
+    RouteConfiguration,
+    RouteMatch,
+    VirtualHost,
+)
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
+    HttpConnectionManager,
+    HttpConnectionManagerCodecType,
+    HttpConnectionManagerPathWithEscapedSlashesAction,
+    HttpConnectionManagerServerHeaderTransformation,
+    HttpConnectionManagerUpgradeConfig,
+    HttpFilter,
+)
+
+from meshcache.envoy import clusters, filters
+from meshcache.envoy.clusters import Origin, pipe, socket_address
+from meshcache.envoy.render import pack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAIN_LISTENER = "meshcache"
+REFRESH_LISTENER = "meshcache-refresh"
+INGRESS = "ingress"
+"""Statistics of client traffic stand under `http.ingress.`."""
+STREAM_IDLE_TIMEOUT = 300.0
+"""Seconds without a byte in either direction after which a stream is cut; the only bound on slow origins."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectResponse:
+    """A route that Envoy answers by itself, for measuring."""
+
+    path: str
+    status: int
+    body: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapOptions:
+    """What a bootstrap is made of. Times in seconds."""
+
+    listen: tuple[str, int]
+    """Address and port; port 0 lets the kernel choose (see `EnvoyProcess.listen_port`)."""
+    origin: Origin
+    worker_sockets: tuple[Path, ...]
+    refresh_socket: Path
+    admin: Path | tuple[str, int]
+    """A unix socket (mode 0600), or an address and port."""
+    message_timeout: float = 0.2
+    """See `timeouts.message_timeout`."""
+    max_message_timeout: float = 30.0
+    """How long the sidecar may ask Envoy to wait at most, for requests that it collapses."""
+    concurrency: int = 1
+    """Envoy's worker threads; to be given to the process as well."""
+    cache: bool = True
+    """False leaves out ext_proc: Envoy alone, to compare with."""
+    filters_before: tuple[HttpFilter, ...] = ()
+    """Filters in front of the cache, such as RBAC: what they refuse, a hit does not answer."""
+    direct_responses: tuple[DirectResponse, ...] = ()
+
+
+def build_bootstrap(options: BootstrapOptions) -> Bootstrap:
+    """The whole configuration. Raises ValueError for a socket path that is too long or a missing CA bundle."""
+    cluster_list = [clusters.origin_cluster(options.origin)]
+    if options.cache:
+        cluster_list.insert(0, clusters.sidecar_cluster(options.worker_sockets))
+    admin = pipe(options.admin, 0o600) if isinstance(options.admin, Path) else socket_address(*options.admin)
+    return Bootstrap(
+        node=Node(id="meshcache", cluster="meshcache"),
+        admin=Admin(address=admin),
+        static_resources=BootstrapStaticResources(
+            listeners=[_main_listener(options), _refresh_listener(options)], clusters=cluster_list
+        ),
+    )
+
+
+def _main_listener(options: BootstrapOptions) -> Listener:
+    chain = [filters.outer_strip(), *options.filters_before]
+    if options.cache:
+        chain.append(
+            filters.ext_proc(message_timeout=options.message_timeout, max_message_timeout=options.max_message_timeout)
+        )
+    chain += [filters.inner_strip(), filters.router()]
+    routes = [_direct(response) for response in options.direct_responses]
+    manager = _connection_manager(INGRESS, chain, [*routes, _to_origin(options.origin)])
+    # Edge defaults: a client's x-forwarded-for never becomes the peer address that `trust` is judged by.
+    manager.use_remote_address = True
+    manager.upgrade_configs = [HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")]
+    listener = _listener(MAIN_LISTENER, socket_address(*options.listen), manager)
+    listener.traffic_direction = TrafficDirection.INBOUND
+    if options.concurrency > 1:
+        listener.connection_balance_config = ListenerConnectionBalanceConfig(
+            exact_balance=ListenerConnectionBalanceConfigExactBalance()
+        )
+    return listener
+
+
+def _refresh_listener(options: BootstrapOptions) -> Listener:
+    """Background refreshes enter here and go to the origin only, whatever address a request named."""
+    manager = _connection_manager("refresh", [filters.outer_strip(), filters.router()], [_to_origin(options.origin)])
+    return _listener(REFRESH_LISTENER, pipe(options.refresh_socket, 0o600), manager)
+
+
+def _listener(name: str, address: Address, manager: HttpConnectionManager) -> Listener:
+    return Listener(
+        name=name,
+        address=address,
+        # With SO_REUSEPORT a second Envoy of the same user would share the port in silence instead of failing.
+        enable_reuse_port=False,
+        filter_chains=[
+            FilterChain(
+                filters=[Filter(name="envoy.filters.network.http_connection_manager", typed_config=pack(manager))]
+            )
+        ],
+    )
+
+
+def _connection_manager(name: str, chain: Sequence[HttpFilter], routes: list[Route]) -> HttpConnectionManager:
+    return HttpConnectionManager(
+        stat_prefix=name,
+        codec_type=HttpConnectionManagerCodecType.AUTO,
+        route_config=RouteConfiguration(
+            name=name, virtual_hosts=[VirtualHost(name="all", domains=["*"], routes=routes)]
+        ),
+        http_filters=list(chain),
+        # One path for the cache key, for authorization and for the origin: dot segments are resolved before any
+        # of them sees the path, and nothing else is rewritten (`//` and `%2F` may name different resources).
+        normalize_path=True,
+        merge_slashes=False,
+        path_with_escaped_slashes_action=HttpConnectionManagerPathWithEscapedSlashesAction.KEEP_UNCHANGED,
+        server_header_transformation=HttpConnectionManagerServerHeaderTransformation.PASS_THROUGH,
+        generate_request_id=False,
+        max_request_headers_kb=clusters.MAX_HEADERS_KB,
+        common_http_protocol_options=CommonHttpProtocolOptions(
+            idle_timeout=timedelta(hours=1), max_headers_count=clusters.MAX_HEADERS_COUNT
+        ),
+        http_protocol_options=Http1ProtocolOptions(enable_trailers=True),
+        http2_protocol_options=Http2ProtocolOptions(max_concurrent_streams=128, allow_connect=True),
+        stream_idle_timeout=timedelta(seconds=STREAM_IDLE_TIMEOUT),
+        request_headers_timeout=timedelta(seconds=10),
+    )
+
+
+def _direct(response: DirectResponse) -> Route:
+    return Route(
+        match=RouteMatch(path=response.path),
+        direct_response=DirectResponseAction(status=response.status, body=DataSource(inline_string=response.body)),
+    )
+
+
+def _to_origin(origin: Origin) -> Route:
+    action = RouteAction(
+        cluster=clusters.ORIGIN_CLUSTER,
+        # No bound on the whole answer: a model may stream for minutes. Silence is bounded by the idle timeout.
+        timeout=timedelta(0),
+        # Only failures in which the origin has seen nothing of the request.
+        retry_policy=RetryPolicy(retry_on="connect-failure,refused-stream,reset-before-request", num_retries=1),
+    )
+    if origin.host_header:
+        action.host_rewrite_literal = origin.host_header
+        action.append_x_forwarded_host = True
+    return Route(match=RouteMatch(prefix="/"), route=action)

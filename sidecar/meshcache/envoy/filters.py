@@ -1,0 +1,99 @@
+"""The HTTP filters that make up the cache's place in a filter chain.
+
+The same builders serve `meshcache up`, `meshcache envoy-config` and the Istio manifests, so that none drifts.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation as Mutation
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutationRemoveOnMatch
+from envoy_data_plane.envoy.config.core.v3 import GrpcService, GrpcServiceEnvoyGrpc
+from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
+    ExternalProcessor,
+    ExternalProcessorRouteCacheAction,
+    ProcessingMode,
+    ProcessingModeBodySendMode,
+    ProcessingModeHeaderSendMode,
+)
+from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import HeaderMutation, Mutations
+from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
+from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
+
+from meshcache.envoy.render import pack
+
+INTERNAL_PREFIX = "x-meshcache-"
+"""Headers by this prefix are the cache's own: never taken from outside, never let out."""
+
+SIDECAR_CLUSTER = "meshcache"
+AUTHORITY = "meshcache"
+"""`:authority` of calls to the sidecar. Unset, it is the cluster's name, which in Istio is no valid authority."""
+
+REQUEST_ATTRIBUTES = ("source.address", "connection.mtls", "xds.cluster_name")
+RESPONSE_ATTRIBUTES = ("response.code_details",)
+
+
+def _strip_internal(name: str) -> HttpFilter:
+    drop = [Mutation(remove_on_match=HeaderMutationRemoveOnMatch(key_matcher=StringMatcher(prefix=INTERNAL_PREFIX)))]
+    mutations = Mutations(
+        request_mutations=drop,
+        request_trailers_mutations=drop,
+        response_mutations=drop,
+        response_trailers_mutations=drop,
+    )
+    return HttpFilter(name=name, typed_config=pack(HeaderMutation(mutations=mutations)))
+
+
+def outer_strip() -> HttpFilter:
+    """Before every other filter: removes internal headers from what clients send and from what goes out."""
+    return _strip_internal("meshcache.strip.client")
+
+
+def inner_strip() -> HttpFilter:
+    """Between ext_proc and the router: removes internal headers from what goes to origins and from what they send."""
+    return _strip_internal("meshcache.strip.origin")
+
+
+def ext_proc(*, message_timeout: float, max_message_timeout: float) -> HttpFilter:
+    """The filter that asks the sidecar; both timeouts in seconds.
+
+    Only request headers are sent by default. For what it wants to see of the response the sidecar asks per
+    request by `mode_override`, so that a hit and a bypass cost one message. `grpc_service.timeout` and a gRPC
+    retry policy are left out on purpose: the first does not bound the wait for a message, the second can add up
+    to a second to a request when the sidecar is gone.
+    """
+    return HttpFilter(
+        name="envoy.filters.http.ext_proc",
+        typed_config=pack(
+            ExternalProcessor(
+                grpc_service=GrpcService(
+                    envoy_grpc=GrpcServiceEnvoyGrpc(
+                        cluster_name=SIDECAR_CLUSTER, authority=AUTHORITY, skip_envoy_headers=True
+                    )
+                ),
+                failure_mode_allow=True,
+                processing_mode=ProcessingMode(
+                    request_header_mode=ProcessingModeHeaderSendMode.SEND,
+                    response_header_mode=ProcessingModeHeaderSendMode.SKIP,
+                    request_body_mode=ProcessingModeBodySendMode.NONE,
+                    response_body_mode=ProcessingModeBodySendMode.NONE,
+                    request_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
+                    response_trailer_mode=ProcessingModeHeaderSendMode.SKIP,
+                ),
+                allow_mode_override=True,
+                message_timeout=timedelta(seconds=message_timeout),
+                max_message_timeout=timedelta(seconds=max_message_timeout),
+                request_attributes=list(REQUEST_ATTRIBUTES),
+                response_attributes=list(RESPONSE_ATTRIBUTES),
+                # A reply never moves a request to another route than the one that authorization has judged.
+                route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
+            )
+        ),
+    )
+
+
+def router() -> HttpFilter:
+    """The terminal filter; it adds no `x-envoy-*` header, so that the origin's answer passes as it is."""
+    return HttpFilter(name="envoy.filters.http.router", typed_config=pack(Router(suppress_envoy_headers=True)))
