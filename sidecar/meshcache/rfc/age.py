@@ -1,0 +1,39 @@
+"""How old a stored response is (RFC 9111 sections 4.2.3 and 5.1). All times are Unix seconds, all ages seconds."""
+
+from __future__ import annotations
+
+from meshcache.rfc.fields import delta_seconds, split_list
+
+
+def age_value(field: str | None) -> float:
+    """The seconds that an `age` field gives; 0 when it is absent or gives no number.
+
+    A field that is not a non-negative integer is ignored (section 5.1). Of several members the greatest counts:
+    the RFC's advice to take the first may take the younger of two claims.
+    """
+    if field is None:
+        return 0.0
+    seconds = delta_seconds(field)
+    if seconds is not None:
+        return float(seconds)
+    return float(max((delta_seconds(member) or 0 for member in split_list(field)), default=0))
+
+
+def apparent_age(date: float | None, response_time: float) -> float:
+    """How long before its arrival the response was made, by the origin's clock; 0 without a `date` (section 4.2.3)."""
+    return 0.0 if date is None else max(0.0, response_time - date)
+
+
+def corrected_initial_age(*, age: float, date: float | None, request_time: float, response_time: float) -> float:
+    """The age that the response had when it arrived, the most cautious of two estimates (section 4.2.3).
+
+    `age` is what its `age` field gave (`age_value`), `date` what its `date` field gave. The time on the way counts
+    in full; a clock that was set back in between counts as no time.
+    """
+    response_delay = max(0.0, response_time - request_time)
+    return max(apparent_age(date, response_time), max(0.0, age) + response_delay)
+
+
+def current_age(*, initial_age: float, response_time: float, now: float) -> float:
+    """The age at `now` of a response that arrived with `initial_age`, never negative (section 4.2.3)."""
+    return max(0.0, initial_age) + max(0.0, now - response_time)

@@ -1,0 +1,174 @@
+"""The `cache-control` field of requests and responses, parsed once (RFC 9111 section 5.2, RFC 5861, RFC 8246).
+
+Where a value is broken or contradicts itself the reading that caches less wins, which RFC 9111 section 4.2.1
+encourages: the smallest of several lifetimes, a lifetime of 0 for one that is not a number, the unqualified form
+of `no-cache` and `private` over the qualified one.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from meshcache.rfc.fields import delta_seconds, is_token, split_list, unquote
+
+if TYPE_CHECKING:
+    from meshcache.message import Headers
+
+# These bind the cache more, so they count with whatever argument they come.
+_RESTRICTIVE = {
+    "no-store": "no_store",
+    "no-transform": "no_transform",
+    "only-if-cached": "only_if_cached",
+    "must-revalidate": "must_revalidate",
+    "proxy-revalidate": "proxy_revalidate",
+}
+# These free the cache, so they count only in the form that the RFCs define: without an argument.
+_PERMISSIVE = {"public": "public", "immutable": "immutable", "must-understand": "must_understand"}
+# Of several values the least is taken; one that is not a number is 0.
+_LIFETIMES = {
+    "max-age": "max_age",
+    "s-maxage": "s_maxage",
+    "stale-while-revalidate": "stale_while_revalidate",
+    "stale-if-error": "stale_if_error",
+}
+_QUALIFIABLE = {"no-cache": ("no_cache", "no_cache_fields"), "private": ("private", "private_fields")}
+
+# Fields that a stored response cannot be judged or read without. A qualified directive that names one of them
+# cannot be met by leaving the field out, and so is taken as unqualified.
+_INDISPENSABLE = frozenset(
+    {"cache-control", "content-encoding", "content-length", "content-type", "date", "expires", "vary"}
+)
+
+# Longer values are parsed anew each time, so that a hostile sender cannot fill the memo with large strings.
+_MEMO_LONGEST = 200
+
+
+class CacheControl(msgspec.Struct, frozen=True, gc=False):
+    """The directives of one message. Times are seconds; None says that the directive is absent."""
+
+    max_age: int | None = None
+    s_maxage: int | None = None
+    invalid_lifetime: bool = False
+    """Whether a `max-age` or `s-maxage` was there that is not a number, and so counts as 0."""
+    stale_while_revalidate: int | None = None
+    stale_if_error: int | None = None
+    no_cache: bool = False
+    """Unqualified `no-cache`: nothing may be used without validation."""
+    no_cache_fields: tuple[str, ...] = ()
+    """The fields, in lower case, that may not be used without validation; empty when `no_cache` is set."""
+    no_store: bool = False
+    private: bool = False
+    """Unqualified `private`."""
+    private_fields: tuple[str, ...] = ()
+    """The fields, in lower case, that are for one user only; empty when `private` is set."""
+    must_revalidate: bool = False
+    proxy_revalidate: bool = False
+    must_understand: bool = False
+    public: bool = False
+    immutable: bool = False
+    no_transform: bool = False
+    only_if_cached: bool = False
+    max_stale: float | None = None
+    """How stale an answer the client takes; infinite for `max-stale` without an argument."""
+    min_fresh: int | None = None
+
+    @classmethod
+    def parse(cls, value: str | None) -> CacheControl:
+        """Parse a field value (lines joined by commas); None is the absence of the field. Raises nothing.
+
+        Unknown and malformed members are passed over without harm to the others. Results are shared: equal values
+        may give the same object.
+        """
+        if value is None:
+            return EMPTY
+        if len(value) > _MEMO_LONGEST:
+            return _parse(value)
+        return _memo(value)
+
+
+EMPTY: Final = CacheControl()
+"""What a message without the field says."""
+
+_NO_CACHE: Final = CacheControl(no_cache=True)
+
+
+def request_cache_control(headers: Headers) -> CacheControl:
+    """The directives of a request; `pragma: no-cache` speaks when `cache-control` is absent (RFC 9111 section 5.4)."""
+    value = headers.get("cache-control")
+    if value is not None:
+        return CacheControl.parse(value)
+    pragma = headers.get("pragma")
+    if pragma is not None and "no-cache" in split_list(pragma.lower()):
+        return _NO_CACHE
+    return EMPTY
+
+
+def _parse(value: str) -> CacheControl:
+    found: dict[str, Any] = {}
+    for member in split_list(value.lower()):
+        name, equals, argument = member.partition("=")
+        if equals:
+            # The grammar allows no blanks beside `=`. The directive is still recognised, so that a sloppy
+            # restriction holds, but its argument is then not valid.
+            name = name.rstrip(" \t")
+        if name in _RESTRICTIVE:
+            found[_RESTRICTIVE[name]] = True
+        elif name in _LIFETIMES:
+            seconds = _seconds(member, name, argument)
+            if seconds is None:
+                seconds = 0
+                if name in ("max-age", "s-maxage"):
+                    found["invalid_lifetime"] = True
+            attribute = _LIFETIMES[name]
+            found[attribute] = min(seconds, found.get(attribute, seconds))
+        elif name in _PERMISSIVE:
+            if not equals:
+                found[_PERMISSIVE[name]] = True
+        elif name in _QUALIFIABLE:
+            flag, fields = _QUALIFIABLE[name]
+            listed = _field_names(argument)
+            if listed:
+                found[fields] = (*found.get(fields, ()), *listed)
+            else:
+                found[flag] = True
+        elif name == "min-fresh":
+            seconds = _seconds(member, name, argument)
+            if seconds is not None:
+                found["min_fresh"] = max(seconds, found.get("min_fresh", seconds))
+        elif name == "max-stale":
+            limit = _seconds(member, name, argument) if equals else math.inf
+            if limit is not None:
+                found["max_stale"] = min(limit, found.get("max_stale", limit))
+    for flag, fields in _QUALIFIABLE.values():
+        if flag in found:
+            found.pop(fields, None)
+    return CacheControl(**found) if found else EMPTY
+
+
+_memo = lru_cache(maxsize=1024)(_parse)
+
+
+def _seconds(member: str, name: str, argument: str) -> int | None:
+    """The number that `name=argument` or `name="argument"` gives (either form: section 5.2), or None."""
+    if len(member) != len(name) + 1 + len(argument):  # blanks before the `=`
+        return None
+    seconds = delta_seconds(argument)
+    if seconds is None and argument.startswith('"'):
+        inner = unquote(argument)
+        return None if inner is None else delta_seconds(inner)
+    return seconds
+
+
+def _field_names(argument: str) -> tuple[str, ...]:
+    """The field names in the argument of a qualified directive; empty when it must be read as unqualified."""
+    inner = unquote(argument) if argument.startswith('"') else argument
+    if not inner:
+        return ()
+    names = tuple(split_list(inner))
+    if not all(is_token(name) and name not in _INDISPENSABLE for name in names):
+        return ()
+    return names

@@ -1,0 +1,52 @@
+"""When a stale response may be served (RFC 9111 section 4.2.4, RFC 5861). All windows are seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from meshcache.rfc.cache_control import CacheControl
+
+ERROR_STATUSES = frozenset({500, 502, 503, 504})
+"""What counts as an error of the origin for stale-if-error (RFC 5861 section 4)."""
+
+
+def may_serve_stale(response_cc: CacheControl) -> bool:
+    """Whether the origin leaves it open to serve its response stale.
+
+    `s-maxage` forbids it as `proxy-revalidate` does (RFC 9111 section 5.2.2.10), also beside
+    `stale-while-revalidate`: of directives in conflict the most restrictive is honoured (section 4.2.1).
+    """
+    return not (
+        response_cc.must_revalidate
+        or response_cc.proxy_revalidate
+        or response_cc.no_cache
+        or response_cc.s_maxage is not None
+    )
+
+
+def stale_while_revalidate_window(response_cc: CacheControl, policy: float) -> float:
+    """How long past its lifetime a response may be served while it is refreshed (RFC 5861 section 3).
+
+    The response's own window goes before `policy`, the operator's; 0 where the response may not be served stale.
+    """
+    return _window(response_cc, response_cc.stale_while_revalidate, policy)
+
+
+def stale_if_error_window(response_cc: CacheControl, policy: float) -> float:
+    """How long past its lifetime a response may stand in for an error of the origin (RFC 5861 section 4).
+
+    The response's own window goes before `policy`, the operator's; 0 where the response may not be served stale.
+    """
+    return _window(response_cc, response_cc.stale_if_error, policy)
+
+
+def within(window: float, *, lifetime: float, age: float) -> bool:
+    """Whether a stale response of this age is still inside `window`; an empty window holds nothing."""
+    return window > 0.0 and age - lifetime <= window
+
+
+def _window(response_cc: CacheControl, own: int | None, policy: float) -> float:
+    if not may_serve_stale(response_cc):
+        return 0.0
+    return policy if own is None else float(own)

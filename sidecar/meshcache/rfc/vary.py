@@ -1,0 +1,53 @@
+"""Choosing among stored responses by the request fields that `vary` names (RFC 9111 section 4.1, RFC 9110 12.5.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from meshcache.rfc.fields import is_token, split_commas, split_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from meshcache.message import Headers
+
+Selecting = tuple[tuple[str, str | None], ...]
+"""Names of selecting fields with their normalised values; None for a field that the request did not have."""
+
+
+def parse_vary(value: str | None) -> tuple[str, ...] | Literal["*"]:
+    """The lower-case names in a `vary` field, sorted and each once; `"*"` when no request can be known to match.
+
+    A member that is not a field name could have meant any field, and so counts as `*`.
+    """
+    if not value:
+        return ()
+    names = set(split_list(value.lower()))
+    if "*" in names or not all(is_token(name) for name in names):
+        return "*"
+    return tuple(sorted(names))
+
+
+def normalise(value: str) -> str:
+    """A selecting value in the form that is compared: blanks around its commas say nothing (section 4.1).
+
+    Empty members stay: in a field that is no list they may mean something.
+    """
+    if "," not in value:
+        return value.strip(" \t")
+    return ",".join(split_commas(value))
+
+
+def selecting_values(names: Iterable[str], request_headers: Headers) -> Selecting:
+    """What `request_headers` say to each of `names`. A field that is absent differs from an empty one."""
+    return tuple((name, _value(name, request_headers)) for name in names)
+
+
+def matches(selecting: Selecting, request_headers: Headers) -> bool:
+    """Whether a request selects the response that was stored with these selecting values."""
+    return all(_value(name, request_headers) == stored for name, stored in selecting)
+
+
+def _value(name: str, headers: Headers) -> str | None:
+    value = headers.get(name)
+    return None if value is None else normalise(value)
