@@ -3,13 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from meshcache.engine.decisions import TierName
 
+KEY_BYTES = 32
+"""Length of a storage key."""
+RESOURCE_BYTES = 16
+"""Length of a resource id."""
+EPOCH_BYTES = 8
+"""Length of an invalidation epoch, of a board as of a fleet-wide store."""
+
+
+class Trouble(StrEnum):
+    """What kept a tier from doing what was asked; the value of the `kind` label of the error metric."""
+
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+    """Credentials or rights were not enough, or the store accepts no writes."""
+    FULL = "full"
+    BUSY = "busy"
+    """More is waiting for this tier already than may wait."""
+    TOO_LARGE = "too-large"
+    CORRUPT = "corrupt"
+    IO = "io"
+    PROTOCOL = "protocol"
+    """The store answered something that makes no sense here."""
+    INTERNAL = "internal"
+
 
 class TierError(Exception):
     """A tier could not do what was asked: unreachable, full, too slow. It costs a hit, never an answer."""
+
+    def __init__(self, message: str, kind: Trouble = Trouble.INTERNAL) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +49,10 @@ class TierRead:
     value: bytes | None
     """The signed envelope, or None for a miss."""
     epoch: bytes
-    """The invalidation epoch of the resource now: an envelope written under another epoch is dead.
+    """The invalidation epoch of the resource now (8 bytes): an envelope written under another epoch is dead.
 
-    It is to be handed back to `put` by whoever fills this miss, so that a fill which began before an
-    invalidation cannot bring the old answer back.
+    It goes into the envelope of whoever fills this miss, so that a fill which began before an invalidation
+    cannot bring the old answer back. Empty when it is not known: then nothing may be written for this resource.
     """
 
 
@@ -30,9 +60,16 @@ class Tier(Protocol):
     """Byte storage with expiry. Implementations may raise only `TierError` and `asyncio.CancelledError`."""
 
     name: TierName
+    on_board: bool
+    """Whether its epochs are those of the board that the worker processes share. Then a bump of the board is all
+    there is to an invalidation; otherwise (a store that other machines share too) `invalidate` is needed."""
 
     async def get(self, key: bytes, resource: bytes) -> TierRead:
         """Look up `key` (32 bytes), together with the epoch of `resource` (16 bytes)."""
+        ...
+
+    async def epoch(self, resource: bytes) -> bytes:
+        """The epoch of `resource` alone, as in `TierRead`."""
         ...
 
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:
@@ -44,7 +81,11 @@ class Tier(Protocol):
         ...
 
     async def invalidate(self, resource: bytes) -> None:
-        """Make everything stored so far for `resource` dead, by changing its epoch."""
+        """Make everything stored so far for `resource` dead, by changing its epoch.
+
+        When it raises, the change is still owed: it is remembered and made as soon as the store allows, and
+        until then `get` misses for this resource in this process.
+        """
         ...
 
     async def close(self) -> None:

@@ -1,0 +1,105 @@
+"""The form of a stored entry outside process memory: versioned, signed, bound to its storage key.
+
+Layout (big endian): magic `MC`, format version (1 byte), key id (8), MAC (32), written_at (8, IEEE 754 Unix
+seconds), length of the epoch (1), epoch, payload (msgpack of a `Record`, whose body comes last).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from meshcache.engine.records import Record, StoredResponse, VariantIndex
+from meshcache.tiers.signing import KEY_ID_BYTES, MAC_BYTES
+
+if TYPE_CHECKING:
+    from meshcache.tiers.signing import Keyring
+
+VERSION = 1
+LARGE = 256 * 1024
+"""Bytes from which sealing and unsealing take long enough (some 0.2 ms) to be kept off an event loop."""
+
+_MAGIC = b"MC"
+_HEAD = struct.Struct(f">2sB{KEY_ID_BYTES}s{MAC_BYTES}sdB")
+_SIGNED = struct.Struct(">Bd")
+_MAX_EPOCH = 255
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+
+Reason = Literal["truncated", "version", "unknown-key", "mac", "payload"]
+
+
+class BadEnvelope(Exception):  # noqa: N818  it describes the value, as `KeyError` does not
+    """The value is not an entry that this installation wrote under this key."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason: Reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What an envelope that verified holds."""
+
+    record: Record
+    epoch: bytes
+    written_at: float
+    """Unix seconds by the clock of the writer."""
+
+
+def seal(record: Record, *, storage_key: bytes, epoch: bytes, written_at: float, keyring: Keyring) -> bytes:
+    """The envelope of `record` for `storage_key` (32 bytes), signed by the newest key of `keyring`."""
+    if len(epoch) > _MAX_EPOCH:
+        raise ValueError(f"epoch has {len(epoch)} bytes, more than {_MAX_EPOCH}")
+    payload = _encoder.encode(record)
+    mac = keyring.sign(_context(storage_key, written_at, epoch), payload)
+    head = _HEAD.pack(_MAGIC, VERSION, keyring.key_id, mac, written_at, len(epoch))
+    return b"".join((head, epoch, payload))
+
+
+def unseal(value: bytes | memoryview, *, storage_key: bytes, keyring: Keyring) -> Envelope:
+    """Open what was read under `storage_key`. Raises `BadEnvelope` for anything that does not verify."""
+    if len(value) < _HEAD.size:
+        raise BadEnvelope("truncated")
+    magic, version, key_id, mac, written_at, epoch_length = _HEAD.unpack_from(value)
+    if magic != _MAGIC or version != VERSION:
+        raise BadEnvelope("version")
+    start = _HEAD.size + epoch_length
+    if len(value) <= start:
+        raise BadEnvelope("truncated")
+    view = memoryview(value)
+    epoch = bytes(view[_HEAD.size : start])
+    try:
+        genuine = keyring.verify(key_id, _context(storage_key, written_at, epoch), view[start:], mac)
+    except KeyError:
+        raise BadEnvelope("unknown-key") from None
+    if not genuine:
+        raise BadEnvelope("mac")
+    try:
+        record = _decoder.decode(view[start:])
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        # Signed by us, yet of another shape: written by a release whose records differ.
+        raise BadEnvelope("payload") from None
+    if not math.isfinite(written_at):
+        raise BadEnvelope("payload")
+    return Envelope(record, epoch, written_at)
+
+
+def record_size(record: Record) -> int:
+    """Bytes that a record is worth against a tier's largest object: what it holds, without framing."""
+    match record:
+        case StoredResponse():
+            names = sum(len(name) + len(value) for name, value in record.fields)
+            return len(record.body) + len(record.key) + names
+        case VariantIndex():
+            return len(record.key) + sum(len(name) for names in record.field_sets for name in names)
+
+
+def _context(storage_key: bytes, written_at: float, epoch: bytes) -> bytes:
+    """All that is signed besides the payload; every part but the last two has a fixed length, one is prefixed."""
+    return b"".join((_SIGNED.pack(VERSION, written_at), len(epoch).to_bytes(1, "big"), epoch, storage_key))
