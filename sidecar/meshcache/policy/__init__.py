@@ -1,1 +1,4 @@
-"""Policy documents: models, validation, compilation, selection and sources."""
+"""Policy documents: models, validation, compilation, selection and sources.
+
+`compile.compile_documents` turns `documents.Documents` (text) into a `snapshot.Snapshot`; `sources` reads the text.
+"""

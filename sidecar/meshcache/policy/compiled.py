@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from meshcache.policy.trust import TrustRule
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -83,3 +85,97 @@ class Policy:
     placement: Placement
     key: KeySpec
     refresh_max_concurrent: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One way in which a request can belong to a route: all that is given must fit."""
+
+    hosts: tuple[str, ...] = ()
+    """Lower case, `*.` in front for every host below; empty for any host."""
+    exact: str | None = None
+    """The whole path without its query."""
+    prefix: str = ""
+    """Whole path segments, without the slash at the end; empty for every path."""
+    methods: frozenset[str] = frozenset()
+    """Empty for any method."""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which requests are meant: one compiled `CacheRoute`."""
+
+    name: str
+    matches: tuple[Match, ...]
+    policy: Policy | None
+    """None for a route that is not cached (an experiment on it may still name policies)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSource:
+    """Where a request says to which unit (user, session) it belongs."""
+
+    kind: Literal["header", "cookie"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One of the policies that an experiment compares."""
+
+    name: str
+    policy: Policy
+    weight: int
+    force: tuple[tuple[str, str], ...] = ()
+    """Header names and values, any of which sends a trusted caller's request to this arm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One compiled `CacheExperiment`."""
+
+    name: str
+    route: str
+    units: tuple[UnitSource, ...]
+    """In order of preference: the first that a request carries is its unit."""
+    arms: tuple[Arm, ...]
+    """The first arm gets the requests that carry no unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionSource:
+    """Where the application's revision comes from."""
+
+    kind: Literal["fixed", "envoyCluster"] = "fixed"
+    value: str = ""
+    """The revision, where it is fixed for the life of the process; for `envoyCluster`, what stands in when Envoy does
+    not name the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Whose headers count."""
+
+    canary: TrustRule = field(default_factory=TrustRule)
+    """For the headers under `force` of an experiment's arms, `x-canary` as a rule."""
+    score: TrustRule = field(default_factory=TrustRule)
+    """For `x-user-score`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What operators own: one compiled `CacheConfig`. None means that the command line or a default decides."""
+
+    name: str = ""
+    warm_url: str | None = None
+    cold_url: str | None = None
+    cold_max_bytes: int | None = None
+    signing_keys: str | None = None
+    """Name of the set of signing keys."""
+    hot_bytes: int | None = None
+    """Memory for hot entries in this pod, to be divided among its workers."""
+    trust: Trust = field(default_factory=Trust)
+    revision: RevisionSource = field(default_factory=RevisionSource)
+    metrics_listen: str | None = None
+    """`HOST:PORT`."""

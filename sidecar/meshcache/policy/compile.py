@@ -1,0 +1,263 @@
+"""From the text of policy documents to a snapshot: parse, check, resolve references, compile."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from meshcache.policy import compiled as c
+from meshcache.policy import models as m
+from meshcache.policy.check import check, nearest
+from meshcache.policy.documents import parse_documents
+from meshcache.policy.errors import PolicyErrors
+from meshcache.policy.snapshot import Snapshot
+from meshcache.policy.trust import TrustRule, parse_network
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from meshcache.policy.documents import Document, Documents, Path
+    from meshcache.policy.errors import PolicyError
+
+M = TypeVar("M", m.CacheConfig, m.CachePolicy, m.CacheRoute, m.CacheExperiment)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the process knows of the pod it runs in, for `CacheConfig.spec.revision`."""
+
+    revision: str = ""
+    """The revision given on the command line: used when the configuration names none or it cannot be found."""
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The pod's labels, as the downward API tells them."""
+    environ: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def compile_documents(
+    documents: Documents, *, generation: int, secret: bytes, surroundings: Surroundings | None = None
+) -> Snapshot:
+    """The snapshot that `documents` describe. Pure: the same arguments give an equivalent snapshot.
+
+    `secret` keys the assignment of units to arms and must be the same in all workers and pods of an installation.
+    Without `surroundings` (checking files away from the pod) a revision that would come from there is empty; with
+    them a label or variable that is missing is an error.
+
+    Raises `PolicyErrors` with everything that is wrong in the set.
+    """
+    parsed, errors = parse_documents(documents)
+    compiler = _Compiler(errors)
+    for document in parsed:
+        compiler.add(document)
+    return compiler.finish(documents.digest, generation, secret, surroundings)
+
+
+class _Compiler:
+    def __init__(self, errors: list[PolicyError]) -> None:
+        self._errors = errors
+        self._named: dict[tuple[str, str], Document] = {}
+        """The first document of each kind and name, sound or not."""
+        self._manifests: list[tuple[Document, m.Manifest]] = []
+
+    def add(self, document: Document) -> None:
+        """Check one document by itself."""
+        manifest, errors = check(document)
+        self._errors += errors
+        metadata = document.data.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if isinstance(name, str):
+            self._register(str(document.data.get("kind")), name, document)
+        if manifest is not None:
+            self._manifests.append((document, manifest))
+
+    def _register(self, kind: str, name: str, document: Document) -> None:
+        first = self._named.setdefault((kind, name), document)
+        if first is not document:
+            where = first.values[("metadata", "name")]
+            message = f"a {kind} named {name} is already defined at {first.file}:{where.line}"
+            self._refuse(document, ("metadata", "name"), message)
+
+    def _refuse(self, document: Document, path: Path, message: str, hint: str = "") -> None:
+        self._errors.append(document.error(path, message, hint))
+
+    def _of(self, kind: type[M]) -> list[tuple[Document, M]]:
+        return [(document, manifest) for document, manifest in self._manifests if isinstance(manifest, kind)]
+
+    def finish(self, digest: str, generation: int, secret: bytes, surroundings: Surroundings | None) -> Snapshot:
+        """Resolve what refers to something else, and build the snapshot."""
+        config = self._config(surroundings)
+        policies = {manifest.metadata.name: compile_policy(manifest) for _, manifest in self._of(m.CachePolicy)}
+        routes = [self._route(document, manifest, policies) for document, manifest in self._of(m.CacheRoute)]
+        experiments = self._experiments(policies)
+        if self._errors:
+            raise PolicyErrors(self._errors)
+        return Snapshot(
+            generation=generation,
+            digest=digest,
+            config=config,
+            policies=policies,
+            routes=tuple(routes),
+            experiments=tuple(experiments),
+            secret=secret,
+        )
+
+    def _resolve(self, document: Document, path: Path, kind: str, name: str) -> bool:
+        """Whether a reference leads somewhere; a broken document counts, its own errors are reported already."""
+        if (kind, name) in self._named:
+            return True
+        known = [other for its_kind, other in self._named if its_kind == kind]
+        self._refuse(document, (*path, "name"), f"there is no {kind} named {name}", nearest(name, known))
+        return False
+
+    def _config(self, surroundings: Surroundings | None) -> c.Config:
+        found = self._of(m.CacheConfig)
+        for document, _ in found[1:]:
+            first = found[0][0]
+            self._refuse(document, ("kind",), f"there is a CacheConfig already, in {first.file}", "one is allowed")
+        if not found:
+            fixed = surroundings.revision if surroundings is not None else ""
+            return c.Config(revision=c.RevisionSource(value=fixed))
+        document, manifest = found[0]
+        spec = manifest.spec
+        return c.Config(
+            name=manifest.metadata.name,
+            warm_url=spec.stores.warm.url if spec.stores.warm is not None else None,
+            cold_url=spec.stores.cold.url if spec.stores.cold is not None else None,
+            cold_max_bytes=spec.stores.cold.max_bytes if spec.stores.cold is not None else None,
+            signing_keys=spec.signing.keys_ref.name if spec.signing is not None else None,
+            hot_bytes=spec.budgets.hot,
+            trust=c.Trust(canary=_trust(spec.trust.canary_header), score=_trust(spec.trust.score_header)),
+            revision=self._revision(document, spec.revision, surroundings),
+            metrics_listen=spec.admin.metrics_listen,
+        )
+
+    def _revision(
+        self, document: Document, spec: m.RevisionSpec | None, surroundings: Surroundings | None
+    ) -> c.RevisionSource:
+        given = surroundings.revision if surroundings is not None else ""
+        if spec is None or spec.name is None:
+            return c.RevisionSource(kind="fixed" if spec is None else "envoyCluster", value=given)
+        if surroundings is None:
+            return c.RevisionSource()
+        source = surroundings.labels if spec.from_ == "podLabel" else surroundings.environ
+        value = source.get(spec.name) or given
+        if not value:
+            # Going on without it would let two releases of the application share answers.
+            what = "pod label" if spec.from_ == "podLabel" else "environment variable"
+            hint = "mount the pod's labels by the downward API" if spec.from_ == "podLabel" else ""
+            self._refuse(document, ("spec", "revision", "name"), f"the {what} {spec.name} is not set", hint)
+        return c.RevisionSource(value=value)
+
+    def _route(self, document: Document, manifest: m.CacheRoute, policies: Mapping[str, c.Policy]) -> c.Route:
+        ref = manifest.spec.policy_ref
+        policy = None
+        if ref is not None and self._resolve(document, ("spec", "policyRef"), "CachePolicy", ref.name):
+            policy = policies.get(ref.name)
+        return c.Route(manifest.metadata.name, tuple(_match(match) for match in manifest.spec.match), policy)
+
+    def _experiments(self, policies: Mapping[str, c.Policy]) -> list[c.Experiment]:
+        on_route: dict[str, str] = {}
+        experiments = []
+        for document, manifest in self._of(m.CacheExperiment):
+            name, route = manifest.metadata.name, manifest.spec.route_ref.name
+            self._resolve(document, ("spec", "routeRef"), "CacheRoute", route)
+            other = on_route.setdefault(route, name)
+            if other != name:
+                self._refuse(
+                    document, ("spec", "routeRef", "name"), f"route {route} has the experiment {other} already"
+                )
+            units = tuple(
+                c.UnitSource("header", unit.header)
+                if unit.header is not None
+                else c.UnitSource("cookie", unit.cookie or "")
+                for unit in manifest.spec.unit
+            )
+            experiments.append(c.Experiment(name, route, units, self._arms(document, manifest, policies)))
+        return experiments
+
+    def _arms(
+        self, document: Document, manifest: m.CacheExperiment, policies: Mapping[str, c.Policy]
+    ) -> tuple[c.Arm, ...]:
+        arms = []
+        names: set[str] = set()
+        forced: dict[tuple[str, str], str] = {}
+        for index, arm in enumerate(manifest.spec.arms):
+            path: Path = ("spec", "arms", index)
+            if arm.name in names:
+                self._refuse(document, (*path, "name"), f"there is an arm named {arm.name} already")
+            names.add(arm.name)
+            for position, force in enumerate(arm.force):
+                other = forced.setdefault((force.header, force.exact), arm.name)
+                if other != arm.name:
+                    message = f"{force.header}: {force.exact} forces the arm {other} already"
+                    self._refuse(document, (*path, "force", position), message)
+            if not self._resolve(document, (*path, "policyRef"), "CachePolicy", arm.policy_ref.name):
+                continue
+            policy = policies.get(arm.policy_ref.name)
+            if policy is not None:
+                force_values = tuple((force.header, force.exact) for force in arm.force)
+                arms.append(c.Arm(arm.name, policy, arm.weight, force_values))
+        return tuple(arms)
+
+
+def _trust(spec: m.TrustedBy | None) -> TrustRule:
+    sources = spec.from_ if spec is not None else []
+    words = {source.word for source in sources}
+    networks = [parse_network(text) for source in sources for text in source.addresses]
+    return TrustRule(anyone="any" in words, mesh="mesh" in words, networks=networks)
+
+
+def _match(spec: m.MatchModel) -> c.Match:
+    path = spec.path
+    return c.Match(
+        hosts=tuple(spec.hosts),
+        exact=path.exact if path is not None else None,
+        # `/v1/images/` and `/v1/images` are the same prefix, as in the Gateway API.
+        prefix=path.prefix.rstrip("/") if path is not None and path.prefix is not None else "",
+        methods=frozenset(spec.methods),
+        headers=tuple((header.name, header.exact) for header in spec.headers),
+    )
+
+
+def compile_policy(manifest: m.CachePolicy) -> c.Policy:
+    """One policy as the request path uses it."""
+    spec = manifest.spec
+    freshness, tiers, placement = spec.freshness, spec.tiers, spec.placement
+    return c.Policy(
+        name=manifest.metadata.name,
+        eviction=spec.eviction,
+        freshness=c.Freshness(
+            mode=freshness.mode,
+            default_ttl=freshness.default_ttl,
+            max_ttl=freshness.max_ttl,
+            stale_while_revalidate=freshness.stale_while_revalidate,
+            stale_if_error=freshness.stale_if_error,
+            negative=MappingProxyType({entry.status: entry.ttl for entry in freshness.negative}),
+        ),
+        tiers=c.Tiers(hot=_limits(tiers.hot), warm=_limits(tiers.warm), cold=_limits(tiers.cold)),
+        placement=c.Placement(placement.hot_at, placement.warm_at, placement.promotion == "onHit"),
+        key=_key(spec.key),
+        refresh_max_concurrent=spec.refresh.max_concurrent,
+    )
+
+
+def _limits(tier: m.HotTier | m.WarmTier | m.ColdTier) -> c.TierLimits:
+    return c.TierLimits(ttl=tier.ttl, max_object_bytes=tier.max_object_bytes, deadline=tier.deadline)
+
+
+def _key(spec: m.KeyModel) -> c.KeySpec:
+    key = c.KeySpec(
+        methods=frozenset(spec.methods),
+        host=spec.host,
+        query_include=tuple(spec.query.include),
+        query_exclude=tuple(spec.query.exclude),
+        query_sort=spec.query.sort,
+        headers=tuple(dict.fromkeys(spec.headers)),
+        cookies=tuple(dict.fromkeys(spec.cookies)),
+        partition_headers=tuple(dict.fromkeys(part.header for part in spec.partition if part.header)),
+    )
+    # The methods are left out: they say what is looked up, and GET and HEAD share entries.
+    parts = (key.host, key.query_include, key.query_exclude, key.query_sort, key.headers, key.cookies)
+    material = repr((*parts, key.partition_headers)).encode()
+    return replace(key, fingerprint=hashlib.blake2b(material, digest_size=8).digest())

@@ -1,0 +1,281 @@
+"""YAML text to plain values with the position of every key and value.
+
+The text is read event by event, never by a recursive composer, so that depth, size and aliases are bounded before
+anything is built. Plain scalars follow the YAML 1.2 core schema: `off` and `1:30` are text, not a boolean and a
+number as they were in YAML 1.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+
+from meshcache.policy.errors import PolicyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_FILE_BYTES = 1024 * 1024
+MAX_FILES = 500
+MAX_DEPTH = 32
+"""Deepest nesting of lists and mappings; the deepest that a policy needs is 7."""
+MAX_NODES = 20_000
+"""Most keys and values in one file."""
+
+_LOADER: type[yaml.CSafeLoader | yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:[0-9]{1,20}\.[0-9]{0,20}|\.[0-9]{1,20}|[0-9]{1,20})(?:[eE][-+]?[0-9]{1,2})?", re.ASCII)
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+
+Path = tuple[str | int, ...]
+
+
+class Position(NamedTuple):
+    """A place in a file; both numbers count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The text of a set of policy files, as read at one moment."""
+
+    files: tuple[tuple[str, str], ...]
+    """Name (as errors shall show it) and text of each file, in order of name."""
+    digest: str
+    """Changes whenever a name, a byte or a problem changes."""
+    problems: tuple[PolicyError, ...] = ()
+    """Files that could not be read; a set with problems is refused by the compiler."""
+
+    @classmethod
+    def of(cls, files: Iterable[tuple[str, str]], problems: Iterable[PolicyError] = ()) -> Documents:
+        """A set in order of name, with the digest of its contents."""
+        ordered = tuple(sorted(files))
+        problems = tuple(problems)
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (*(text for pair in ordered for text in pair), *map(str, problems)):
+            data = part.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "big") + data)
+        return cls(ordered, digest.hexdigest(), problems)
+
+
+@dataclass(frozen=True)
+class Document:
+    """One YAML document: plain values and where they stand."""
+
+    file: str
+    data: dict[str, object]
+    keys: dict[Path, Position] = field(default_factory=dict)
+    """Position of the key, for every path that ends in a key."""
+    values: dict[Path, Position] = field(default_factory=dict)
+    """Position of the value, for every path; `()` is the document."""
+
+    def error(self, path: Path, message: str, hint: str = "", *, at_key: bool = False) -> PolicyError:
+        """An error at `path`, or at the nearest parent that is there."""
+        spot = self.keys.get(path) if at_key else None
+        there = path
+        while spot is None:
+            spot = self.values.get(there)
+            there = there[:-1]
+        return PolicyError(self.file, spot.line, spot.column, dotted(path), message, hint)
+
+
+def dotted(path: Path) -> str:
+    """`("spec", "match", 0, "path")` as `spec.match[0].path`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+class _Refused(Exception):
+    def __init__(self, mark: yaml.Mark | None, message: str, path: Path = (), hint: str = "") -> None:
+        self.position = Position(mark.line + 1, mark.column + 1) if mark is not None else Position(1, 1)
+        self.message = message
+        self.path = path
+        self.hint = hint
+        super().__init__(message)
+
+
+def parse_file(name: str, text: str) -> tuple[list[Document], list[PolicyError]]:
+    """The documents of one file, or the errors for which it is refused (then there are no documents).
+
+    Empty documents (nothing but comments between two `---`) are passed over. Never raises.
+    """
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return [], [PolicyError(name, 0, 0, "", "not valid UTF-8 text")]
+    if size > MAX_FILE_BYTES:
+        return [], [PolicyError(name, 0, 0, "", f"larger than {MAX_FILE_BYTES} bytes")]
+    documents: list[Document] = []
+    builder = _Builder(name)
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            done = builder.feed(event)
+            if done is not None:
+                documents.append(done)
+    except _Refused as error:
+        line, column = error.position
+        return [], [PolicyError(name, line, column, dotted(error.path), error.message, error.hint)]
+    except yaml.MarkedYAMLError as error:
+        return [], [_syntax_error(name, text, error)]
+    except yaml.reader.ReaderError as error:
+        return [], [_bad_character(name, text, error)]
+    except yaml.YAMLError as error:
+        return [], [PolicyError(name, 1, 1, "", f"not valid YAML: {str(error).splitlines()[0]}")]
+    return documents, []
+
+
+def _syntax_error(name: str, text: str, error: yaml.MarkedYAMLError) -> PolicyError:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+    lines = text.split("\n")
+    here = lines[line - 1] if line <= len(lines) else ""
+    if "\t" in here[: len(here) - len(here.lstrip())]:
+        return PolicyError(name, line, column, "", "a tab is used for indentation", "YAML wants spaces")
+    problem = " ".join(part for part in (error.context, error.problem) if part)
+    return PolicyError(name, line, column, "", f"not valid YAML: {problem}")
+
+
+def _bad_character(name: str, text: str, error: yaml.reader.ReaderError) -> PolicyError:
+    # libyaml gives the offset in bytes, the reader in Python in characters: where they differ, the line may be the
+    # next one, which is near enough for a character that cannot be shown.
+    before = text.encode()[: int(error.position)].decode(errors="replace")
+    line = before.count("\n") + 1
+    column = len(before) - (before.rfind("\n") + 1) + 1
+    return PolicyError(name, line, column, "", "a control character stands here, which YAML does not allow")
+
+
+class _Open:
+    """A list or mapping whose end has not come yet."""
+
+    __slots__ = ("key", "key_mark", "path", "value")
+
+    def __init__(self, value: dict[str, object] | list[object], path: Path) -> None:
+        self.value = value
+        self.path = path
+        self.key: str | None = None
+        self.key_mark: yaml.Mark | None = None
+
+
+class _Builder:
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._nodes = 0
+        self._open: list[_Open] = []
+        self._document: Document | None = None
+
+    def feed(self, event: yaml.Event) -> Document | None:
+        """Take the next event; the finished document when this was its last."""
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._document = None
+        elif isinstance(event, yaml.DocumentEndEvent):
+            return self._document
+        elif isinstance(event, yaml.AliasEvent):
+            raise _Refused(event.start_mark, "aliases (*name) are not allowed", self._here(), "write the value out")
+        elif isinstance(event, yaml.ScalarEvent):
+            self._scalar(event)
+        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            self._begin(event)
+        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            self._open.pop()
+        return None
+
+    def _here(self) -> Path:
+        if not self._open:
+            return ()
+        top = self._open[-1]
+        if isinstance(top.value, list):
+            return (*top.path, len(top.value))
+        return top.path if top.key is None else (*top.path, top.key)
+
+    def _count(self, event: yaml.NodeEvent) -> None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise _Refused(event.start_mark, f"more than {MAX_NODES} keys and values in one file")
+
+    def _begin(self, event: yaml.CollectionStartEvent) -> None:
+        self._count(event)
+        path = self._here()
+        if event.tag not in (None, "!"):
+            raise _Refused(event.start_mark, f"the tag {event.tag!r} is not allowed", path)
+        if len(self._open) >= MAX_DEPTH:
+            raise _Refused(event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
+        value: dict[str, object] | list[object] = {} if isinstance(event, yaml.MappingStartEvent) else []
+        if not self._open:
+            if not isinstance(value, dict):
+                raise _Refused(event.start_mark, "expected a mapping with apiVersion, kind, metadata and spec")
+            self._document = Document(self._file, value)
+        elif self._awaits_key():
+            raise _Refused(event.start_mark, "a key must be plain text", path)
+        self._place(value, event.start_mark)
+        self._open.append(_Open(value, path))
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        self._count(event)
+        path = self._here()
+        if self._awaits_key():
+            top = self._open[-1]
+            key = event.value
+            if isinstance(top.value, dict) and key in top.value:
+                raise _Refused(event.start_mark, "this key is given twice", (*path, key), "keep one of the two")
+            top.key, top.key_mark = key, event.start_mark
+            return
+        if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
+            raise _Refused(event.start_mark, f"the tag {event.tag!r} is not allowed", path, "only !!str is")
+        plain = event.style in (None, "") and event.tag is None
+        if not self._open:
+            if plain and event.value == "":
+                return
+            raise _Refused(event.start_mark, "expected a mapping with apiVersion, kind, metadata and spec")
+        if plain and event.value in _NULLS:
+            raise _Refused(event.start_mark, "has no value", path, "give one, or remove the line")
+        self._place(resolve_plain(event.value) if plain else event.value, event.start_mark)
+
+    def _awaits_key(self) -> bool:
+        return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
+
+    def _place(self, value: object, mark: yaml.Mark) -> None:
+        document = self._document
+        assert document is not None  # noqa: S101 - for the type checker: a first node makes the document
+        path = self._here()
+        document.values[path] = Position(mark.line + 1, mark.column + 1)
+        if not self._open:
+            return
+        top = self._open[-1]
+        if isinstance(top.value, list):
+            top.value.append(value)
+        elif top.key is not None and top.key_mark is not None:
+            document.keys[path] = Position(top.key_mark.line + 1, top.key_mark.column + 1)
+            top.value[top.key] = value
+            top.key = None
+
+
+def resolve_plain(text: str) -> object:
+    """A plain scalar by the YAML 1.2 core schema: boolean, whole number, finite number or text."""
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text) and not text.isdecimal():
+        return float(text)
+    return text
+
+
+def parse_documents(documents: Documents) -> tuple[list[Document], list[PolicyError]]:
+    """All documents of a set in order, and all errors."""
+    errors = list(documents.problems)
+    found: list[Document] = []
+    for name, text in documents.files:
+        parsed, refused = parse_file(name, text)
+        found += parsed
+        errors += refused
+    return found, errors

@@ -1,0 +1,444 @@
+"""The shape of policy documents, as pydantic models. Compilation to plain values is in `compile`.
+
+`planned` names the fields that belong to the format and are not built yet: they are refused as such, never ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, NoReturn
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidatorFunctionWrapHandler, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from meshcache.policy import values as v
+from meshcache.policy.units import parse_duration, parse_percent, parse_quantity
+
+API_VERSION = "meshcache.dev/v1alpha1"
+
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+Quantity = Annotated[int, BeforeValidator(parse_quantity)]
+Percent = Annotated[float, BeforeValidator(parse_percent)]
+Name = Annotated[str, BeforeValidator(v.name)]
+HeaderName = Annotated[str, BeforeValidator(v.header_name)]
+CookieName = Annotated[str, BeforeValidator(v.cookie_name)]
+Deadline = Annotated[Duration, Field(gt=0, le=10)]
+
+
+def refuse(field: str, message: str) -> NoReturn:
+    """Refuse the value of `field` from within a validator of the model that holds it."""
+    raise PydanticCustomError("policy", "{text}", {"text": message, "at": field})
+
+
+class Strict(BaseModel):
+    """No field but those declared, no conversion between types, camelCase names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
+    planned: ClassVar[frozenset[str]] = frozenset()
+
+
+class Ref(Strict):
+    """A reference by name."""
+
+    name: Name
+
+
+class Metadata(Strict):
+    """The document's name."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"namespace", "labels", "annotations"})
+    name: Name
+
+
+# CacheConfig
+
+
+class WarmStore(Strict):
+    """The shared store."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"cluster", "tls", "authRef", "zoneAware"})
+    url: Annotated[str, BeforeValidator(v.warm_url)]
+
+
+class ColdStore(Strict):
+    """The large and slow store."""
+
+    url: Annotated[str, BeforeValidator(v.cold_url)] | None = None
+    max_bytes: Annotated[Quantity, Field(gt=0)] | None = None
+
+
+class Stores(Strict):
+    """Where warm and cold entries are kept."""
+
+    warm: WarmStore | None = None
+    cold: ColdStore | None = None
+
+
+class Signing(Strict):
+    """With which keys entries are signed."""
+
+    keys_ref: Ref
+
+
+class Budgets(Strict):
+    """Memory for each pod."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"memory"})
+    hot: Annotated[Quantity, Field(gt=0)] | None = None
+
+
+class TrustSource(Strict):
+    """`mesh`, `any`, or `{addresses: [...]}`."""
+
+    addresses: list[Annotated[str, BeforeValidator(v.network)]] = Field(min_length=1)
+    _word: str = ""
+
+    @property
+    def word(self) -> str:
+        """`mesh` or `any`; empty when addresses are listed."""
+        return self._word
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _words(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> TrustSource:
+        if isinstance(value, str):
+            if value not in ("mesh", "any"):
+                raise ValueError(f"expected mesh, any or {{addresses: [10.0.0.0/8]}}, got {v.shown(value)}")
+            source = cls.model_construct(addresses=[])
+            source._word = value
+            return source
+        found: TrustSource = handler(value)
+        return found
+
+
+class TrustedBy(Strict):
+    """Who may set one header."""
+
+    from_: list[TrustSource] = Field(alias="from")
+
+
+class TrustSpec(Strict):
+    """Whose headers count."""
+
+    canary_header: TrustedBy | None = None
+    score_header: TrustedBy | None = None
+
+
+class RevisionSpec(Strict):
+    """Where the application's revision comes from."""
+
+    from_: Literal["podLabel", "envoyCluster", "env"] = Field(alias="from")
+    name: Annotated[str, BeforeValidator(v.label_name)] | None = None
+
+    @model_validator(mode="after")
+    def _named(self) -> RevisionSpec:
+        if self.from_ == "envoyCluster" and self.name is not None:
+            refuse("name", "has no meaning with `from: envoyCluster`; remove it")
+        if self.from_ != "envoyCluster" and self.name is None:
+            refuse("name", f"is required with `from: {self.from_}`")
+        return self
+
+
+class Admin(Strict):
+    """Addresses of the sidecar's own servers."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"socket", "tokenRef"})
+    metrics_listen: Annotated[str, BeforeValidator(v.listen_address)] | None = None
+
+
+class ConfigSpec(Strict):
+    """`CacheConfig.spec`."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"identity", "telemetry"})
+    stores: Stores = Stores()
+    signing: Signing | None = None
+    budgets: Budgets = Budgets()
+    trust: TrustSpec = TrustSpec()
+    revision: RevisionSpec | None = None
+    admin: Admin = Admin()
+
+
+# CachePolicy
+
+
+class Negative(Strict):
+    """Lifetime of an error response."""
+
+    status: int = Field(ge=400, le=599)
+    ttl: Duration
+
+
+class FreshnessSpec(Strict):
+    """How long what is stored may be used."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"refreshAhead", "ttlFactors"})
+    mode: Literal["rfc9111", "override"] = "rfc9111"
+    ignore: Annotated[list[str], BeforeValidator(v.only_empty)] = []
+    default_ttl: Duration | None = None
+    max_ttl: Duration | None = None
+    stale_while_revalidate: Duration = 0.0
+    stale_if_error: Duration = 0.0
+    negative: list[Negative] = []
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FreshnessSpec:
+        if self.mode == "override" and self.default_ttl is None:
+            refuse("defaultTtl", "is required with `mode: override`, for example 60s")
+        if self.default_ttl is not None and self.max_ttl is not None and self.default_ttl > self.max_ttl:
+            refuse("defaultTtl", "is longer than maxTtl")
+        statuses = [entry.status for entry in self.negative]
+        if len(set(statuses)) < len(statuses):
+            refuse("negative", "names a status twice")
+        return self
+
+
+class HotTier(Strict):
+    """Limits in process memory."""
+
+    ttl: Duration = 30.0
+    max_object_bytes: Quantity = 1 << 20
+    deadline: Deadline = 0.005
+
+
+class WarmTier(Strict):
+    """Limits in the shared store."""
+
+    ttl: Duration = 300.0
+    max_object_bytes: Quantity = 8 << 20
+    deadline: Deadline = 0.020
+
+
+class ColdTier(Strict):
+    """Limits in the large and slow store."""
+
+    ttl: Duration = 86400.0
+    max_object_bytes: Quantity = 64 << 20
+    deadline: Deadline = 0.100
+
+
+class TiersSpec(Strict):
+    """Limits for each tier."""
+
+    hot: HotTier = HotTier()
+    warm: WarmTier = WarmTier()
+    cold: ColdTier = ColdTier()
+
+
+class PlacementSpec(Strict):
+    """Which tier a caller's score has earned."""
+
+    hot_at: Percent = 0.0
+    warm_at: Percent = 0.0
+    promotion: Literal["onHit", "never"] = "onHit"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> PlacementSpec:
+        if self.hot_at < self.warm_at:
+            refuse("hotAt", "is below warmAt: a better score has to earn the faster tier")
+        return self
+
+
+class QuerySpec(Strict):
+    """Which query parameters tell answers apart."""
+
+    include: list[Annotated[str, BeforeValidator(v.glob)]] = ["*"]
+    exclude: list[Annotated[str, BeforeValidator(v.glob)]] = []
+    sort: bool = False
+
+
+class Partition(Strict):
+    """`revision` or `{header: x}`."""
+
+    header: HeaderName
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _words(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Partition:
+        if isinstance(value, str):
+            if value in ("tenant", "subject", "session"):
+                raise ValueError(f"{value}: not supported yet")
+            if value != "revision":
+                raise ValueError(f"expected revision or {{header: x-name}}, got {v.shown(value)}")
+            return cls.model_construct(header="")
+        found: Partition = handler(value)
+        return found
+
+
+class KeyModel(Strict):
+    """What of a request makes up the cache key."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"bodyOptions"})
+    methods: list[Annotated[str, BeforeValidator(v.key_method)]] = Field(["GET", "HEAD"], min_length=1)
+    host: bool = True
+    query: QuerySpec = QuerySpec()
+    headers: list[HeaderName] = []
+    cookies: list[CookieName] = []
+    body: Annotated[Literal["none"], BeforeValidator(v.later("sha256", "json"))] = "none"
+    partition: list[Partition] = []
+
+
+class Refresh(Strict):
+    """How stale entries are renewed in the background."""
+
+    via: Annotated[Literal["envoy"], BeforeValidator(v.via)] = "envoy"
+    max_concurrent: int = Field(8, ge=1, le=1024)
+
+
+class PolicySpec(Strict):
+    """`CachePolicy.spec`."""
+
+    planned: ClassVar[frozenset[str]] = frozenset(
+        {"extends", "evictionOptions", "admission", "collapse", "cost", "semantic", "confidence"}
+    )
+    eviction: Annotated[
+        Literal["lru", "ttl"], BeforeValidator(v.later("lru-k", "sieve", "s3-fifo", "w-tinylfu", "gdsf"))
+    ] = "lru"
+    freshness: FreshnessSpec = FreshnessSpec()
+    tiers: TiersSpec = TiersSpec()
+    placement: PlacementSpec = PlacementSpec()
+    key: KeyModel = KeyModel()
+    refresh: Refresh = Refresh()
+
+
+# CacheRoute
+
+
+class PathMatch(Strict):
+    """`{exact: /a}` or `{prefix: /a}`."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"regex"})
+    exact: Annotated[str, BeforeValidator(v.url_path)] | None = None
+    prefix: Annotated[str, BeforeValidator(v.url_path)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> PathMatch:
+        if (self.exact is None) == (self.prefix is None):
+            raise ValueError("expected one of exact and prefix, for example {prefix: /v1/images}")
+        return self
+
+
+class HeaderMatch(Strict):
+    """A header that must have exactly this value."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"regex"})
+    name: HeaderName
+    exact: str
+
+
+class MatchModel(Strict):
+    """One way to belong to the route: all that is given must fit."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"query", "queryParams"})
+    hosts: list[Annotated[str, BeforeValidator(v.host_pattern)]] = []
+    path: PathMatch | None = None
+    methods: list[Annotated[str, BeforeValidator(v.match_method)]] = []
+    headers: list[HeaderMatch] = []
+
+    @model_validator(mode="after")
+    def _distinct(self) -> MatchModel:
+        names = [header.name for header in self.headers]
+        if len(set(names)) < len(names):
+            refuse("headers", "names a header twice")
+        return self
+
+
+class RouteSpec(Strict):
+    """`CacheRoute.spec`."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"targetRefs", "partitions", "prewarm", "originBudget"})
+    match: list[MatchModel] = Field(min_length=1)
+    policy_ref: Ref | None = None
+
+
+# CacheExperiment
+
+
+class Unit(Strict):
+    """`{header: x}` or `{cookie: x}`."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"subject", "cacheKey"})
+    header: HeaderName | None = None
+    cookie: CookieName | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Unit:
+        if (self.header is None) == (self.cookie is None):
+            raise ValueError("expected one of header and cookie, for example {header: x-user-id}")
+        return self
+
+
+class Force(Strict):
+    """A header by which a trusted caller chooses the arm."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"regex"})
+    header: HeaderName
+    exact: Annotated[str, BeforeValidator(v.single_value)]
+
+
+class ArmModel(Strict):
+    """One of the policies that are compared."""
+
+    name: Name
+    policy_ref: Ref
+    weight: int = Field(ge=0, le=1_000_000)
+    force: list[Force] = []
+
+
+class ExperimentSpec(Strict):
+    """`CacheExperiment.spec`."""
+
+    planned: ClassVar[frozenset[str]] = frozenset(
+        {"compare", "primary", "guardrails", "ramp", "warmup", "onBreach", "onWin", "confidence"}
+    )
+    route_ref: Ref
+    unit: list[Unit] = Field(min_length=1)
+    arms: list[ArmModel] = Field(min_length=2)
+
+    @model_validator(mode="after")
+    def _weighed(self) -> ExperimentSpec:
+        if not any(arm.weight for arm in self.arms):
+            refuse("arms", "every weight is 0: at least one arm needs a weight above 0")
+        return self
+
+
+class _Head(Strict):
+    api_version: Literal["meshcache.dev/v1alpha1"]
+    metadata: Metadata
+
+
+class CacheConfig(_Head):
+    """What operators own: stores, trust, budgets."""
+
+    kind: Literal["CacheConfig"]
+    spec: ConfigSpec
+
+
+class CachePolicy(_Head):
+    """How to cache."""
+
+    kind: Literal["CachePolicy"]
+    spec: PolicySpec
+
+
+class CacheRoute(_Head):
+    """Where to cache."""
+
+    kind: Literal["CacheRoute"]
+    spec: RouteSpec
+
+
+class CacheExperiment(_Head):
+    """Which policy is better."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"status"})
+    kind: Literal["CacheExperiment"]
+    spec: ExperimentSpec
+
+
+Manifest = CacheConfig | CachePolicy | CacheRoute | CacheExperiment
+KINDS: dict[str, type[CacheConfig] | type[CachePolicy] | type[CacheRoute] | type[CacheExperiment]] = {
+    "CacheConfig": CacheConfig,
+    "CachePolicy": CachePolicy,
+    "CacheRoute": CacheRoute,
+    "CacheExperiment": CacheExperiment,
+}

@@ -1,0 +1,190 @@
+"""Where policy documents come from: files given by name, and a folder that is watched by its contents."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from watchfiles import awatch
+
+from meshcache.policy.documents import MAX_FILE_BYTES, MAX_FILES, Documents
+from meshcache.policy.errors import PolicyError, PolicyErrors
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+_POLL = 0.4
+"""Seconds between two readings when nothing is notified: inotify misses bind mounts, network folders and swaps."""
+_SETTLE = 0.03
+"""Seconds between two readings that must agree before a change counts, so that a file half written is rarely seen."""
+_SETTLE_TRIES = 6
+"""A folder that never comes to rest is taken as it is after so many readings."""
+
+
+def read_files(paths: Iterable[str | Path]) -> Documents:
+    """The policy files at `paths`: folders stand for the `*.yaml` and `*.yml` in them. Nothing is raised: what cannot
+    be read is among the `problems` of the result."""
+    problems: list[PolicyError] = []
+    names: dict[str, None] = {}
+    for path in map(Path, paths):
+        try:
+            inside = _policy_files(path) if path.is_dir() else [path]
+        except OSError as error:
+            problems.append(_unreadable(str(path), error))
+            continue
+        names.update(dict.fromkeys(map(str, inside)))
+    if len(names) > MAX_FILES:
+        problems.append(PolicyError(next(iter(names)), 0, 0, "", f"more than {MAX_FILES} policy files"))
+        names = {}
+    files: list[tuple[str, str]] = []
+    for name in names:
+        found = _read(name)
+        if isinstance(found, PolicyError):
+            problems.append(found)
+        else:
+            files.append((name, found))
+    return Documents.of(files, problems)
+
+
+def _policy_files(folder: Path) -> list[Path]:
+    with os.scandir(folder) as entries:
+        return [
+            folder / entry.name
+            for entry in sorted(entries, key=lambda entry: entry.name)
+            # Hidden: editors' swap files, and the `..data` and `..2024_…` folders of a mounted ConfigMap.
+            if entry.name.endswith((".yaml", ".yml")) and not entry.name.startswith(".") and not entry.is_dir()
+        ]
+
+
+def _read(name: str) -> str | PolicyError:
+    try:
+        # Non-blocking, so that a named pipe is refused instead of waited for.
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return PolicyError(name, 0, 0, "", "not a file or a folder")
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        return _unreadable(name, error)
+    if len(data) > MAX_FILE_BYTES:
+        return PolicyError(name, 0, 0, "", f"larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        return PolicyError(name, line, column, "", "not valid UTF-8 text")
+
+
+def _unreadable(name: str, error: OSError) -> PolicyError:
+    return PolicyError(name, 0, 0, "", f"cannot be read: {error.strerror or error}")
+
+
+class FolderSource:
+    """A folder of policy files, read as one set.
+
+    A file that cannot be read refuses the set: half of the policies is not what anyone meant. The folder may vanish
+    and come back. An empty folder is a set in which nothing is cached.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._digest: str | None = None
+
+    def read(self) -> Documents:
+        """The set as it is now. Raises `PolicyErrors` when the folder or a file cannot be read."""
+        documents = self._snapshot()
+        self._digest = documents.digest
+        if documents.problems:
+            raise PolicyErrors(documents.problems)
+        return documents
+
+    def _snapshot(self) -> Documents:
+        if not self.path.is_dir():
+            what = "not a folder" if self.path.exists() else "there is no such folder"
+            return Documents.of([], [PolicyError(str(self.path), 0, 0, "", what)])
+        return read_files([self.path])
+
+    async def changes(self) -> AsyncIterator[Documents]:
+        """Each set whose contents differ from the one before (at first: from what `read` has returned).
+
+        A set that cannot be read comes too, once, with `problems` that make the compiler refuse it. Never raises, and
+        ends only when it is closed or cancelled. Contents are compared, never times: the swap of a mounted ConfigMap
+        can leave those as they were.
+        """
+        touched = asyncio.Event()
+        watcher = asyncio.create_task(self._watch(touched))
+        try:
+            while True:
+                documents = await asyncio.to_thread(self._snapshot)
+                if documents.digest != self._digest:
+                    documents = await self._settled(documents)
+                if documents.digest != self._digest:
+                    self._digest = documents.digest
+                    yield documents
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(touched.wait(), _POLL)
+                touched.clear()
+        finally:
+            watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watcher
+
+    async def _settled(self, documents: Documents) -> Documents:
+        for _ in range(_SETTLE_TRIES):
+            await asyncio.sleep(_SETTLE)
+            again = await asyncio.to_thread(self._snapshot)
+            if again.digest == documents.digest:
+                break
+            documents = again
+        return documents
+
+    async def _watch(self, touched: asyncio.Event) -> None:
+        """Set `touched` when the system notifies of a change; the poll covers whatever goes unnoticed here."""
+        while True:
+            # The folder may be missing, or the limit of watches reached: polling alone has to do for now.
+            with contextlib.suppress(OSError, RuntimeError):
+                stop = asyncio.Event()
+                guard = asyncio.create_task(self._replaced(stop))
+                try:
+                    async for _ in awatch(self.path, stop_event=stop, recursive=False, debounce=200, step=20):
+                        touched.set()
+                finally:
+                    guard.cancel()
+            await asyncio.sleep(_POLL)
+
+    async def _replaced(self, stop: asyncio.Event) -> None:
+        """Set `stop` when another folder has taken the place of the one that is watched."""
+        watched = self._identity()
+        while self._identity() == watched:
+            await asyncio.sleep(_POLL)
+        stop.set()
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return (found.st_dev, found.st_ino)
+
+
+_LABEL_LINE = re.compile(r'([^=\s]+)="((?:[^"\\]|\\.)*)"')
+
+
+def read_pod_labels(path: str | Path) -> dict[str, str]:
+    """The pod's labels from a file of the downward API: one `name="value"` a line. Empty when there is no such file."""
+    try:
+        text = Path(path).read_text("utf-8", "replace")
+    except OSError:
+        return {}
+    # Values are quoted as Go does it; a label's value holds nothing that would need more than these two escapes.
+    return {
+        found[1]: found[2].replace('\\"', '"').replace("\\\\", "\\")
+        for line in text.splitlines()
+        if (found := _LABEL_LINE.fullmatch(line.strip())) is not None
+    }

@@ -1,0 +1,203 @@
+"""Checks of single values in policy documents: names, hosts, paths, header names, addresses.
+
+Each takes what stands in the document and returns it in the form that the compiler uses, or raises `ValueError` with
+a sentence that says what is expected, with an example.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from meshcache.policy.trust import parse_network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}", re.ASCII)  # RFC 9110 section 5.6.2
+_LABEL = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_./]{0,315}[A-Za-z0-9])?|[A-Za-z_][A-Za-z0-9_]{0,255}", re.ASCII)
+_HOST = re.compile(r"(?:\*\.)?[a-z0-9_](?:[-a-z0-9_.]*[a-z0-9_])?", re.ASCII)
+_PATH = re.compile(r"/[!-~]{0,1023}", re.ASCII)
+_FIELD_VALUE = re.compile(r"[!-~]{1,256}", re.ASCII)
+_LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})", re.ASCII)
+
+_MATCH_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
+
+
+def shown(value: object) -> str:
+    """A value as an error message quotes it: never longer than a line can bear."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _text(value: object, wanted: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        raise ValueError(f"expected {wanted}, got {shown(value)}; put it in quotes if it is meant as text")
+    raise ValueError(f"expected {wanted}, got {shown(value)}")
+
+
+def name(value: object) -> str:
+    """A name of at most 63 characters as Kubernetes has them; it appears in metric labels and headers."""
+    text = _text(value, "a name such as lru-swr")
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"expected a name of small letters, digits, - and . such as lru-swr, got {shown(text)}")
+    return text
+
+
+def label_name(value: object) -> str:
+    """The name of a pod label or of an environment variable."""
+    text = _text(value, "the name of a label or variable")
+    if not _LABEL.fullmatch(text):
+        raise ValueError(f"expected the name of a label or variable such as version, got {shown(text)}")
+    return text
+
+
+def header_name(value: object) -> str:
+    """A field name (RFC 9110 section 5.1) in lower case."""
+    text = _text(value, "a header name such as x-user-id")
+    if not _TOKEN.fullmatch(text):
+        raise ValueError(f"expected a header name such as x-user-id, got {shown(text)}")
+    lower = text.lower()
+    if lower.startswith("x-meshcache-"):
+        raise ValueError("x-meshcache-* headers are internal and cannot be used here")
+    return lower
+
+
+def cookie_name(value: object) -> str:
+    """A cookie's name (RFC 6265 section 4.1.1); case counts."""
+    text = _text(value, "a cookie name such as sid")
+    if not _TOKEN.fullmatch(text):
+        raise ValueError(f"expected a cookie name such as sid, got {shown(text)}")
+    return text
+
+
+def single_value(value: object) -> str:
+    """A header value without commas and spaces, so that a header which is sent twice can never equal it."""
+    text = _text(value, "a header value such as v2")
+    if not _FIELD_VALUE.fullmatch(text) or "," in text:
+        raise ValueError(f"expected a header value without spaces and commas such as v2, got {shown(text)}")
+    return text
+
+
+def host_pattern(value: object) -> str:
+    """A host, or `*.` and a host, in lower case."""
+    text = _text(value, "a host such as api.example.com").lower().removesuffix(".")
+    if text == "*":
+        raise ValueError("leave hosts out to match every host")
+    if ":" in text:
+        raise ValueError(f"a host is given without port and scheme, such as api.example.com, got {shown(text)}")
+    if len(text) > 253 or ".." in text or not _HOST.fullmatch(text):
+        raise ValueError(f"expected a host such as api.example.com or *.example.com, got {shown(text)}")
+    return text
+
+
+def url_path(value: object) -> str:
+    """A path without query."""
+    text = _text(value, "a path such as /v1/images")
+    if not _PATH.fullmatch(text):
+        raise ValueError(f"expected a path that begins with /, such as /v1/images, got {shown(text)}")
+    if "?" in text or "#" in text:
+        raise ValueError(f"a path is given without query and fragment, got {shown(text)}")
+    return text
+
+
+def match_method(value: object) -> str:
+    """A method that a route may ask for."""
+    text = _text(value, "a method such as GET")
+    if text not in _MATCH_METHODS:
+        raise ValueError(f"expected one of {', '.join(_MATCH_METHODS)}, got {shown(text)}")
+    return text
+
+
+def key_method(value: object) -> str:
+    """A method whose answers may be cached."""
+    text = _text(value, "a method such as GET")
+    if text == "POST":
+        raise ValueError("POST: not supported yet")
+    if text not in ("GET", "HEAD"):
+        raise ValueError(f"expected GET or HEAD, got {shown(text)}")
+    return text
+
+
+def glob(value: object) -> str:
+    """The name of a query parameter, or its beginning and a `*`."""
+    text = _text(value, "a parameter name such as page or utm_*")
+    if not text or len(text) > 256 or "*" in text[:-1]:
+        raise ValueError(f"expected a parameter name, with * only at its end, such as utm_*, got {shown(text)}")
+    return text
+
+
+def only_empty(value: object) -> object:
+    """A list whose members are not built yet."""
+    if value and isinstance(value, list):
+        raise ValueError("not supported yet; only an empty list is")
+    return value
+
+
+def later(*names: str) -> Callable[[object], object]:
+    """A check that says of some values that they are not built yet."""
+
+    def check(value: object) -> object:
+        if isinstance(value, str) and value in names:
+            raise ValueError(f"{value}: not supported yet")
+        return value
+
+    return check
+
+
+def via(value: object) -> object:
+    """How background refreshes go: through Envoy; fixed clusters by name are not built yet."""
+    if isinstance(value, str) and value != "envoy":
+        raise ValueError(f"refresh through a named cluster ({shown(value)}) is not supported yet; write envoy")
+    return value
+
+
+def network(value: object) -> str:
+    """An address range, in canonical form."""
+    return str(parse_network(_text(value, "an address range such as 10.0.0.0/8")))
+
+
+def listen_address(value: object) -> str:
+    """`HOST:PORT`."""
+    text = _text(value, "an address such as 127.0.0.1:9464")
+    match = _LISTEN.fullmatch(text)
+    if match is None or int(match[2]) > 65535:
+        raise ValueError(f"expected HOST:PORT such as 127.0.0.1:9464, got {shown(text)}")
+    return text
+
+
+def _url(value: object, example: str) -> tuple[str, str]:
+    """The text and its scheme. Messages never quote the URL: it may hold a password."""
+    text = _text(value, f"a URL such as {example}") if isinstance(value, str) else ""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"expected a URL such as {example}: {error}") from None
+    if not text or any(ord(character) <= 32 for character in text):
+        raise ValueError(f"expected a URL such as {example}")
+    return text, parts.scheme
+
+
+def warm_url(value: object) -> str:
+    """`redis://` or `rediss://` with a host, or `lmdb` for the file in the data folder."""
+    text, scheme = _url(value, "redis://cache-redis:6379")
+    if text == "lmdb":
+        return text
+    if scheme not in ("redis", "rediss") or not urlsplit(text).hostname:
+        raise ValueError("expected a URL such as redis://cache-redis:6379 (or rediss://, or lmdb)")
+    return text
+
+
+def cold_url(value: object) -> str:
+    """A folder, as a path or as `file://`."""
+    text, scheme = _url(value, "file:///var/lib/meshcache/cold")
+    if scheme in ("s3", "gs", "az", "azure", "abfs", "abfss", "http", "https"):
+        raise ValueError(f"{scheme}://: not supported yet; give a folder or a file:// URL")
+    if scheme not in ("", "file") or (scheme == "file" and not text.startswith("file:///")):
+        raise ValueError("expected a folder or a URL such as file:///var/lib/meshcache/cold")
+    return text
