@@ -45,14 +45,14 @@ class Threads:
         self._queue.put((lambda: call(*arguments), future))
         return await future
 
-    async def close(self, timeout: float) -> None:
-        """Let what is waiting run, for at most `timeout` seconds, and end the threads."""
+    async def close(self, patience: float) -> None:
+        """Let what is waiting run, for at most `patience` seconds, and end the threads."""
         self._closed = True
         for _ in self._threads:
             self._queue.put(None)
         loop = asyncio.get_running_loop()
-        until = loop.time() + timeout
-        while any(thread.is_alive() for thread in self._threads) and loop.time() < until:
+        until = loop.time() + patience
+        while any(thread.is_alive() for thread in self._threads) and loop.time() < until:  # noqa: ASYNC110  nothing to await
             await asyncio.sleep(0.005)
 
     def _start(self) -> None:
@@ -69,7 +69,7 @@ class Threads:
             try:
                 outcome: Any = call()
                 settle: Callable[[Any], None] = future.set_result
-            except BaseException as error:  # noqa: BLE001  whatever it is belongs to who called
+            except BaseException as error:  # whatever it is, it belongs to who called
                 outcome, settle = error, future.set_exception
             # The loop may have been closed while the call ran.
             with contextlib.suppress(RuntimeError):

@@ -1,0 +1,37 @@
+"""Which invalidations a record has outlived: the epochs under which it was asked for, and whether they still hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshcache.tiers.base import EPOCH_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The epochs of one resource, read before the origin was asked.
+
+    They are sealed into what is stored. An invalidation changes them, so that a fill which began before it is
+    dead wherever it is written, and whenever.
+    """
+
+    board: bytes
+    """Of the board that the processes of this pod share (8 bytes)."""
+    fleet: bytes = b""
+    """Of a warm store that other machines share too (8 bytes); empty when there is none, or it did not answer."""
+
+    def sealed(self) -> bytes:
+        """As it goes into an envelope."""
+        return self.board + self.fleet
+
+    def spare(self, sealed: bytes, *, fleet_wide: bool) -> bool:
+        """Whether an envelope with the epoch `sealed` is alive under these epochs, which were read just now.
+
+        `fleet_wide` tells whether it comes from the shared store itself. There, other pods write under boards of
+        their own, and only the fleet's epoch counts. In a tier of this pod both count; the fleet's only if the
+        store told it: while it is away, this pod's own copies may be used, for as long as they are fresh.
+        """
+        board, fleet = sealed[:EPOCH_BYTES], sealed[EPOCH_BYTES:]
+        if fleet_wide:
+            return bool(self.fleet) and fleet == self.fleet
+        return board == self.board and (not self.fleet or fleet == self.fleet)

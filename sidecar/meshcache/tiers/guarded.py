@@ -1,0 +1,162 @@
+"""One tier below memory with what keeps its troubles from its users: deadline, breaker, error counts, write queue."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from meshcache.tiers.base import TierError, Trouble
+from meshcache.tiers.breaker import Breaker, BreakerState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from meshcache.engine.decisions import TierName
+    from meshcache.tiers.base import Tier
+    from meshcache.tiers.hooks import TierHooks
+
+T = TypeVar("T")
+
+_WRITERS = 8
+"""Writes to one tier that may be under way at once; a tier that batches needs several to batch."""
+
+
+@dataclass(slots=True)
+class Write:
+    """A write that waits for its turn."""
+
+    key: bytes
+    size: int
+    """Bytes it holds in memory while it waits."""
+    run: Callable[[], Awaitable[object]]
+
+
+class GuardedTier:
+    """Never raises but `CancelledError`; belongs to one event loop.
+
+    Reading and writing have a breaker each: a disk that is full can still be read.
+    """
+
+    def __init__(
+        self,
+        tier: Tier,
+        hooks: TierHooks,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        write_deadline: float = 2.0,
+        longest_queue: int = 2048,
+        queue_bytes: int = 64 << 20,
+        first_pause: float = 0.5,
+    ) -> None:
+        """`write_deadline`: seconds for one write. What waits is bounded by `longest_queue` and `queue_bytes`."""
+        self.tier = tier
+        self.name: TierName = tier.name
+        self._hooks = hooks
+        self._write_deadline = write_deadline
+        self._longest_queue = longest_queue
+        self._queue_bytes = queue_bytes
+        self._reading = Breaker(clock=clock, on_change=self._changed, first_pause=first_pause)
+        self._writing = Breaker(clock=clock, on_change=self._changed, first_pause=first_pause)
+        self._reported_open = False
+        self._waiting: deque[Write] = deque()
+        self._waiting_bytes = 0
+        self._writers: set[asyncio.Task[None]] = set()
+
+    async def read(self, call: Callable[[], Awaitable[T]], deadline: float) -> T | None:
+        """What `call` returns within `deadline` seconds, or None, counted, when it fails or must not be tried."""
+        if not self._reading.allow():
+            return None
+        return await self._run(self._reading, call, deadline)
+
+    async def write(self, call: Callable[[], Awaitable[T]]) -> T | None:
+        """The same for a call that writes, within the deadline for writes."""
+        if not self._writing.allow():
+            self._hooks.write_dropped(self.name, "breaker-open")
+            return None
+        return await self._run(self._writing, call, self._write_deadline)
+
+    def offer(self, write: Write) -> bool:
+        """Queue a write to be made in the background; False, counted, when too much waits already."""
+        if len(self._waiting) >= self._longest_queue or self._waiting_bytes + write.size > self._queue_bytes:
+            self._hooks.write_dropped(self.name, "queue-full")
+            return False
+        self._waiting.append(write)
+        self._waiting_bytes += write.size
+        if len(self._writers) < _WRITERS:
+            # No writer idles: each ends when the queue is empty.
+            task = asyncio.get_running_loop().create_task(self._drain_queue())
+            self._writers.add(task)
+            task.add_done_callback(self._writers.discard)
+        return True
+
+    def withdraw(self, key: bytes) -> None:
+        """Take back the writes of `key` that have not begun."""
+        if self._waiting:
+            kept = deque(write for write in self._waiting if write.key != key)
+            self._waiting_bytes = sum(write.size for write in kept)
+            self._waiting = kept
+
+    async def drain(self) -> None:
+        """Return when no write waits or is under way."""
+        while self._writers:
+            await asyncio.wait(set(self._writers))
+
+    async def close(self) -> None:
+        """Give up what still waits and close the tier."""
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        for task in self._writers:
+            task.cancel()
+        await asyncio.gather(*self._writers, return_exceptions=True)
+        try:
+            async with asyncio.timeout(self._write_deadline):
+                await self.tier.close()
+        except (TierError, TimeoutError) as error:
+            self._count(error)
+
+    async def _drain_queue(self) -> None:
+        while self._waiting:
+            write = self._waiting.popleft()
+            self._waiting_bytes -= write.size
+            try:
+                await write.run()
+            except Exception:  # a fault of ours; the other writes are not to suffer from it
+                self._hooks.tier_error(self.name, Trouble.INTERNAL)
+
+    async def _run(self, breaker: Breaker, call: Callable[[], Awaitable[T]], deadline: float) -> T | None:
+        try:
+            async with asyncio.timeout(deadline):
+                result = await call()
+        except asyncio.CancelledError:
+            breaker.abandoned()
+            raise
+        except Exception as error:
+            # Tiers promise to raise only TierError; a library that breaks the promise must not break a request.
+            self._count(error)
+            if isinstance(error, TierError) and error.kind is Trouble.TOO_LARGE:
+                breaker.succeeded()
+            else:
+                breaker.failed()
+            return None
+        breaker.succeeded()
+        return result
+
+    def _count(self, error: Exception) -> None:
+        match error:
+            case TierError():
+                kind = error.kind
+            case TimeoutError():
+                kind = Trouble.TIMEOUT
+            case _:
+                kind = Trouble.INTERNAL
+        self._hooks.tier_error(self.name, kind)
+
+    def _changed(self, _: BreakerState) -> None:
+        """Report the tier as open while either breaker is not closed; half-open is part of an opening."""
+        opened = self._reading.state is not BreakerState.CLOSED or self._writing.state is not BreakerState.CLOSED
+        if opened != self._reported_open:
+            self._reported_open = opened
+            self._hooks.breaker(self.name, opened)

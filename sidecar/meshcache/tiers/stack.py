@@ -1,0 +1,364 @@
+"""The tiers joined: look-up in order, residence, epochs, promotion, writes in the background, invalidation."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from meshcache.engine.decisions import TierName
+from meshcache.tiers.base import TierError, TierRead, Trouble
+from meshcache.tiers.envelope import LARGE, BadEnvelope, Envelope, record_size, seal, unseal
+from meshcache.tiers.epochs import Epochs
+from meshcache.tiers.guarded import GuardedTier, Write
+from meshcache.tiers.hooks import NoHooks, TierHooks
+from meshcache.tiers.memory import HotEntry
+from meshcache.tiers.threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from meshcache.engine.records import Record
+    from meshcache.policy.compiled import Eviction, TierLimits, Tiers
+    from meshcache.tiers.base import Tier
+    from meshcache.tiers.board import Board
+    from meshcache.tiers.memory import MemoryTier
+    from meshcache.tiers.signing import Keyring
+
+_CLOCK_SKEW = 60.0
+"""Seconds by which the clock of another writer may be ahead; what claims to be from later is not used."""
+_BOARD_CHECK = 1.0
+"""Seconds between two looks at whether the board's file is still the one that is mapped."""
+_MOST_INVALIDATIONS = 10_000
+"""Invalidations under way at once in the shared store; beyond, it remembers them itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the lower tiers hold for a key."""
+
+    record: Record | None
+    """None for a miss."""
+    tier: TierName | None
+    """Where it was found; None for a miss."""
+    epochs: Epochs
+    """To be handed to `store` by whoever fills the miss or refreshes the record."""
+    written_at: float = 0.0
+    """Unix seconds at which it was written to that tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fill:
+    """One record on its way into the tiers."""
+
+    key: bytes
+    resource: bytes
+    record: Record
+    size: int
+    limits: Tiers
+    epochs: Epochs
+    now: float
+    expires_in: float
+
+    def ttl(self, name: TierName) -> float:
+        return min(self.expires_in, _limits(self.limits, name).ttl)
+
+
+class TierStack:
+    """Hot, warm and cold as one store. Never raises anything but `CancelledError`; belongs to one event loop.
+
+    `key` is always a storage key (32 bytes), `resource` a resource id (16 bytes), `now` Unix seconds.
+    Failures are counted through the hooks; to the caller they are misses.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryTier,
+        warm: Tier | None,
+        cold: Tier | None,
+        board: Board,
+        keyring: Keyring,
+        hooks: TierHooks | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        breaker_pause: float = 0.5,
+    ) -> None:
+        """`clock` measures durations; `breaker_pause` is the first pause of a tier that keeps failing, in seconds."""
+        self.memory = memory
+        self._board = board
+        self._keyring = keyring
+        self._hooks: TierHooks = hooks if hooks is not None else NoHooks()
+        self._clock = clock
+        self._lower = {
+            tier.name: GuardedTier(tier, self._hooks, clock=clock, first_pause=breaker_pause)
+            for tier in (warm, cold)
+            if tier is not None
+        }
+        self._fleet = next((lower for lower in self._lower.values() if not lower.tier.on_board), None)
+        self._threads = Threads("seal", 1)
+        self._invalidating: set[asyncio.Task[None]] = set()
+        self._board_checked = clock()
+        self._closed = False
+
+    def hot(self, key: bytes, resource: bytes, limits: Tiers, now: float) -> HotEntry | None:
+        """The entry in memory, if no invalidation came since and its residence by the limits now in force lasts."""
+        entry = self.memory.get(key, now)
+        if entry is None:
+            return None
+        if entry.epoch != self._board.epoch(resource):
+            self._hooks.entry_refused(TierName.HOT, "epoch")
+        elif not -_CLOCK_SKEW <= now - entry.stored_at < limits.hot.ttl:
+            self._hooks.entry_refused(TierName.HOT, "residence")
+        else:
+            return entry
+        self.memory.delete(key)
+        return None
+
+    def attach(self, key: bytes, entry: HotEntry, rendered: bytes, now: float) -> None:
+        """Keep a serialised reply beside an entry in memory, within the budget."""
+        self.memory.attach(key, entry, rendered, now)
+
+    async def find(self, key: bytes, resource: bytes, limits: Tiers, now: float) -> Found:
+        """Look in warm, then in cold; on a miss the result has no record, but always the epochs for `store`."""
+        self._check_board()
+        epochs = Epochs(self._board.epoch(resource))
+        for name, lower in self._lower.items():
+            bounds = _limits(limits, name)
+            began = self._clock()
+            read = await lower.read(partial(lower.tier.get, key, resource), bounds.deadline)
+            self._hooks.stage("warm" if name is TierName.WARM else "cold", self._clock() - began)
+            if read is None:
+                continue
+            if lower is self._fleet:
+                epochs = Epochs(epochs.board, read.epoch)
+            envelope = await self._opened(lower, key, resource, read, epochs, bounds, now)
+            if envelope is not None:
+                return Found(envelope.record, name, epochs, envelope.written_at)
+        return Found(None, None, epochs)
+
+    async def epochs(self, resource: bytes, limits: Tiers) -> Epochs:
+        """The epochs as `find` gives them, for refreshing what was in memory. Read before the origin is asked."""
+        self._check_board()
+        board = self._board.epoch(resource)
+        fleet = self._fleet
+        if fleet is None:
+            return Epochs(board)
+        read = await fleet.read(partial(fleet.tier.epoch, resource), _limits(limits, fleet.name).deadline)
+        return Epochs(board, read or b"")
+
+    def store(
+        self,
+        key: bytes,
+        resource: bytes,
+        record: Record,
+        *,
+        tiers: Sequence[TierName],
+        limits: Tiers,
+        epochs: Epochs,
+        now: float,
+        expires_in: float,
+        eviction: Eviction,
+        rendered: bytes | None = None,
+    ) -> tuple[TierName, ...]:
+        """Store `record` in `tiers`: in memory at once, in the lower ones in the background.
+
+        If none of `tiers` takes a record of its size, the next lower one that does gets it. `expires_in` is for
+        how many seconds the record can be of any use (freshness and stale window); residence ends no later.
+        Returns the tiers it went to, none when it fits nowhere or an invalidation came since `epochs` were read.
+        """
+        size = record_size(record)
+        chosen = [name for name in tiers if self._accepts(name, limits, size)]
+        if not chosen and tiers:
+            lowest = max(_ORDER.index(name) for name in tiers)
+            chosen = [name for name in _ORDER[lowest + 1 :] if self._accepts(name, limits, size)][:1]
+        fill = _Fill(key, resource, record, size, limits, epochs, now, expires_in)
+        return self._place(fill, chosen, eviction, rendered)
+
+    def promote(
+        self,
+        key: bytes,
+        resource: bytes,
+        record: Record,
+        *,
+        tiers: Sequence[TierName],
+        limits: Tiers,
+        epochs: Epochs,
+        now: float,
+        expires_in: float,
+        eviction: Eviction,
+        rendered: bytes | None = None,
+    ) -> tuple[TierName, ...]:
+        """Copy a record that `find` found up to those of `tiers` that take one of its size.
+
+        `expires_in` is what is left of the record's use, so that being popular never makes it live longer.
+        """
+        size = record_size(record)
+        chosen = [name for name in tiers if self._accepts(name, limits, size)]
+        fill = _Fill(key, resource, record, size, limits, epochs, now, expires_in)
+        return self._place(fill, chosen, eviction, rendered)
+
+    async def delete(self, key: bytes) -> None:
+        """Forget `key` in every tier. A write of it that is under way may still come after; see `invalidate`."""
+        self.memory.delete(key)
+        for lower in self._lower.values():
+            lower.withdraw(key)
+            await lower.write(partial(lower.tier.delete, key))
+
+    async def invalidate(self, resource: bytes) -> None:
+        """Make everything stored for `resource` dead: here at once, in a store shared by a fleet very soon.
+
+        The board is bumped before the first suspension, so that no task of this pod sees the old answer after this
+        call has begun. The shared store follows in the background, and owes it until it is done.
+        """
+        self._board.bump(resource)
+        if self._fleet is None or self._closed:
+            return
+        task = asyncio.get_running_loop().create_task(self._invalidate_fleet(self._fleet, resource))
+        self._invalidating.add(task)
+        task.add_done_callback(self._invalidating.discard)
+
+    async def drain(self, patience: float) -> bool:
+        """Wait up to `patience` seconds for writes and invalidations under way; whether all of them ended."""
+        try:
+            async with asyncio.timeout(patience):
+                for lower in self._lower.values():
+                    await lower.drain()
+                while self._invalidating:
+                    await asyncio.wait(set(self._invalidating))
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Give up what still waits (see `drain`) and close the tiers. The board is its owner's."""
+        self._closed = True
+        for task in self._invalidating:
+            task.cancel()
+        await asyncio.gather(*self._invalidating, return_exceptions=True)
+        for lower in self._lower.values():
+            await lower.close()
+        await self._threads.close(1.0)
+        self.memory.clear()
+
+    def _accepts(self, name: TierName, limits: Tiers, size: int) -> bool:
+        present = name is TierName.HOT or name in self._lower
+        return present and size <= _limits(limits, name).max_object_bytes
+
+    def _place(
+        self, fill: _Fill, tiers: Sequence[TierName], eviction: Eviction, rendered: bytes | None
+    ) -> tuple[TierName, ...]:
+        if fill.expires_in <= 0 or self._closed or fill.epochs.board != self._board.epoch(fill.resource):
+            return ()
+        placed = []
+        for name in tiers:
+            ttl = fill.ttl(name)
+            if name is TierName.HOT:
+                entry = HotEntry(
+                    fill.record,
+                    epoch=fill.epochs.board,
+                    stored_at=fill.now,
+                    expires_at=fill.now + ttl,
+                    rendered=rendered,
+                )
+                done = self.memory.put(fill.key, entry, fill.now, eviction)
+            else:
+                done = self._write_later(self._lower[name], fill, ttl)
+            if done:
+                placed.append(name)
+        return tuple(placed)
+
+    def _write_later(self, lower: GuardedTier, fill: _Fill, ttl: float) -> bool:
+        if lower is self._fleet and not fill.epochs.fleet:
+            self._hooks.write_dropped(lower.name, "no-epoch")
+            return False
+        return lower.offer(Write(fill.key, fill.size, partial(self._write, lower, fill, ttl)))
+
+    async def _write(self, lower: GuardedTier, fill: _Fill, ttl: float) -> None:
+        if fill.epochs.board != self._board.epoch(fill.resource):
+            self._hooks.write_dropped(lower.name, "invalidated")
+            return
+        began = self._clock()
+        written = await lower.write(partial(self._put, lower.tier, fill, ttl))
+        if written is not None:
+            self._hooks.moved("written", lower.name, written)
+        self._hooks.stage("store", self._clock() - began)
+
+    async def _put(self, tier: Tier, fill: _Fill, ttl: float) -> int:
+        sealing = partial(
+            seal,
+            fill.record,
+            storage_key=fill.key,
+            epoch=fill.epochs.sealed(),
+            written_at=fill.now,
+            keyring=self._keyring,
+        )
+        value = sealing() if fill.size < LARGE else await self._threads.run(sealing)
+        await tier.put(fill.key, value, ttl)
+        return len(value)
+
+    async def _opened(
+        self,
+        lower: GuardedTier,
+        key: bytes,
+        resource: bytes,
+        read: TierRead,
+        epochs: Epochs,
+        bounds: TierLimits,
+        now: float,
+    ) -> Envelope | None:
+        """The envelope that was read, when it is ours, alive and within its residence; else None, counted."""
+        value = read.value
+        if value is None:
+            return None
+        self._hooks.moved("read", lower.name, len(value))
+        try:
+            unsealing = partial(unseal, value, storage_key=key, keyring=self._keyring)
+            envelope = unsealing() if len(value) < LARGE else await self._threads.run(unsealing)
+        except BadEnvelope as error:
+            self._hooks.entry_refused(lower.name, error.reason)
+            lower.offer(Write(key, 0, partial(lower.write, partial(lower.tier.delete, key))))
+            return None
+        except TierError as error:
+            self._hooks.tier_error(lower.name, error.kind)
+            return None
+        # The second comparison: an invalidation may have come while the tier was read.
+        if (
+            not epochs.spare(envelope.epoch, fleet_wide=lower is self._fleet)
+            or self._board.epoch(resource) != epochs.board
+        ):
+            self._hooks.entry_refused(lower.name, "epoch")
+            return None
+        if not -_CLOCK_SKEW <= now - envelope.written_at < bounds.ttl:
+            self._hooks.entry_refused(lower.name, "residence")
+            return None
+        return envelope
+
+    async def _invalidate_fleet(self, fleet: GuardedTier, resource: bytes) -> None:
+        # Past the breaker on purpose: the tier must hear of it in any case, to remember it.
+        try:
+            await fleet.tier.invalidate(resource)
+        except TierError as error:
+            self._hooks.tier_error(fleet.name, error.kind)
+        except Exception:
+            self._hooks.tier_error(fleet.name, Trouble.INTERNAL)
+
+    def _check_board(self) -> None:
+        now = self._clock()
+        if now - self._board_checked >= _BOARD_CHECK:
+            self._board_checked = now
+            self._board.refresh()
+
+
+_ORDER = tuple(TierName)
+
+
+def _limits(limits: Tiers, name: TierName) -> TierLimits:
+    match name:
+        case TierName.HOT:
+            return limits.hot
+        case TierName.WARM:
+            return limits.warm
+        case TierName.COLD:
+            return limits.cold
