@@ -111,7 +111,7 @@ def _main_listener(options: BootstrapOptions) -> Listener:
         chain.append(
             filters.ext_proc(message_timeout=options.message_timeout, max_message_timeout=options.max_message_timeout)
         )
-    chain += [filters.inner_strip(), filters.router()]
+    chain.append(filters.router())
     routes = [_direct(response) for response in options.direct_responses]
     manager = _connection_manager(INGRESS, chain, [*routes, _to_origin(options.origin)])
     # Edge defaults: a client's x-forwarded-for never becomes the peer address that `trust` is judged by.

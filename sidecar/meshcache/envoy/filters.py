@@ -19,6 +19,7 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
 )
 from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import HeaderMutation, Mutations
 from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
+from envoy_data_plane.envoy.extensions.filters.http.upstream_codec.v3 import UpstreamCodec
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 
@@ -49,11 +50,6 @@ def _strip_internal(name: str) -> HttpFilter:
 def outer_strip() -> HttpFilter:
     """Before every other filter: removes internal headers from what clients send and from what goes out."""
     return _strip_internal("meshcache.strip.client")
-
-
-def inner_strip() -> HttpFilter:
-    """Between ext_proc and the router: removes internal headers from what goes to origins and from what they send."""
-    return _strip_internal("meshcache.strip.origin")
 
 
 def ext_proc(*, message_timeout: float, max_message_timeout: float) -> HttpFilter:
@@ -95,5 +91,17 @@ def ext_proc(*, message_timeout: float, max_message_timeout: float) -> HttpFilte
 
 
 def router() -> HttpFilter:
-    """The terminal filter; it adds no `x-envoy-*` header, so that the origin's answer passes as it is."""
-    return HttpFilter(name="envoy.filters.http.router", typed_config=pack(Router(suppress_envoy_headers=True)))
+    """The terminal filter, which also removes internal headers from what goes to origins and from what they send.
+
+    It does so in the upstream filter chain. A filter between ext_proc and the router would see the sidecar's
+    immediate replies as well, and take their internal headers away from the filters in front.
+    `x-envoy-*` headers are not added, so that the origin's answer passes as it is.
+    """
+    upstream = [
+        _strip_internal("meshcache.strip.origin"),
+        HttpFilter(name="envoy.filters.http.upstream_codec", typed_config=pack(UpstreamCodec())),
+    ]
+    return HttpFilter(
+        name="envoy.filters.http.router",
+        typed_config=pack(Router(suppress_envoy_headers=True, upstream_http_filters=upstream)),
+    )

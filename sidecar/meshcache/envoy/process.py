@@ -103,9 +103,8 @@ class EnvoyProcess:
     async def active_requests(self) -> int:
         """Requests in flight on the main listener."""
         _, admin = self._started()
-        answer = await admin.get(
-            "/stats", params={"filter": r"^http\.ingress\.downstream_rq_active$", "format": "json"}
-        )
+        only = {"filter": rf"^http\.{INGRESS}\.downstream_rq_active$", "format": "json"}
+        answer = await admin.get("/stats", params=only)
         stats: list[dict[str, Any]] = answer.json()["stats"]
         return sum(int(stat.get("value", 0)) for stat in stats)
 
