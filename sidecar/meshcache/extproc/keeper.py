@@ -14,11 +14,12 @@ from meshcache.policy.documents import Documents
 from meshcache.policy.errors import PolicyError, PolicyErrors
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from structlog.typing import FilteringBoundLogger
 
     from meshcache.observe.metrics import Metrics
+    from meshcache.policy.compile import Surroundings
     from meshcache.policy.snapshot import Snapshot
 
 MAX_SET_BYTES: Final = MAX_MESSAGE_BYTES // 2
@@ -45,11 +46,18 @@ class PolicyKeeper:
     """The policy set in force, and why the folder's own is not, if so."""
 
     def __init__(
-        self, source: Source, source_name: str, last_good: LastGoodFile, metrics: Metrics, log: FilteringBoundLogger
+        self,
+        source: Source,
+        source_name: str,
+        last_good: LastGoodFile,
+        surroundings: Callable[[], Surroundings],
+        metrics: Metrics,
+        log: FilteringBoundLogger,
     ) -> None:
         self._source = source
         self._source_name = source_name
         self._last_good = last_good
+        self._surroundings = surroundings
         self._metrics = metrics
         self._log = log
         self._snapshot: Snapshot | None = None
@@ -106,13 +114,13 @@ class PolicyKeeper:
             if kept is not None:
                 # The number goes on over restarts; the same text keeps its number.
                 generation = kept.generation + (0 if kept.digest == documents.digest else 1)
-            self._take(documents, generation, _check(documents, generation))
+            self._take(documents, generation, self._check(documents, generation))
         except (PolicyErrors, OSError) as error:
             if kept is None:
                 raise
             try:
                 documents = Documents(files=kept.files, digest=kept.digest)
-                snapshot = _check(documents, kept.generation)
+                snapshot = self._check(documents, kept.generation)
             except PolicyErrors:
                 # Kept by a release that allowed more. What the folder says is what the operator can mend.
                 raise error from None
@@ -129,7 +137,7 @@ class PolicyKeeper:
             generation = self.policies.generation + 1
             try:
                 # In a thread: a large set must not keep the supervisor from its workers.
-                snapshot = await asyncio.to_thread(_check, documents, generation)
+                snapshot = await asyncio.to_thread(self._check, documents, generation)
             except PolicyErrors as errors:
                 self._refuse(errors)
                 continue
@@ -168,12 +176,13 @@ class PolicyKeeper:
             self._refusal = None
             self._log.info("policies as in force again", generation=self.policies.generation)
 
-
-def _check(documents: Documents, generation: int) -> Snapshot:
-    """Compile `documents`. Raises `PolicyErrors`, for a set that is too large to hand on as well."""
-    size = sum(len(name) + len(text) for name, text in documents.files)
-    if size > MAX_SET_BYTES:
-        raise PolicyErrors(
-            [PolicyError("", 0, 0, "", f"the policy files hold {size} characters; the limit is {MAX_SET_BYTES}")]
+    def _check(self, documents: Documents, generation: int) -> Snapshot:
+        """Compile `documents`. Raises `PolicyErrors`, for a set that is too large to hand on as well."""
+        size = sum(len(name) + len(text) for name, text in documents.files)
+        if size > MAX_SET_BYTES:
+            raise PolicyErrors(
+                [PolicyError("", 0, 0, "", f"the policy files hold {size} characters; the limit is {MAX_SET_BYTES}")]
+            )
+        return compile_documents(
+            documents, generation=generation, secret=_CHECK_SECRET, surroundings=self._surroundings()
         )
-    return compile_documents(documents, generation=generation, secret=_CHECK_SECRET)

@@ -6,7 +6,6 @@ It serves no gRPC itself, and starts its workers as new programs, so no process 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.keeper import PolicyKeeper, Source
 from meshcache.extproc.last_good import LastGoodFile
 from meshcache.extproc.status import Condition, Status, TierStatus
+from meshcache.extproc.surroundings import surroundings
 from meshcache.observe.exposition import render
 from meshcache.observe.logs import redact
 from meshcache.observe.metrics import Metrics, Snapshot, merge
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from meshcache.policy.compiled import Config
+
 LAST_GOOD_NAME: Final = "policies.last-good"
+WATCH_RETRY: Final = 0.5
+"""Seconds before a watch that ended is begun again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class SupervisorOptions:
 
 
 class Supervisor:
-    """Workers under one policy set. `start`, then `run` until cancelled, then `stop`."""
+    """Workers under one policy set. First `load`, then `start`, at last `stop`."""
 
     def __init__(
         self,
@@ -65,31 +69,37 @@ class Supervisor:
         self._log = log
         self._metrics = Metrics()
         self._keeper = PolicyKeeper(
-            source, source_name, LastGoodFile(options.data / LAST_GOOD_NAME), self._metrics, log
+            source,
+            source_name,
+            LastGoodFile(options.data / LAST_GOOD_NAME),
+            lambda: surroundings(options.worker),
+            self._metrics,
+            log,
         )
         self._started_at = time.time()
         self._draining = False
         self._workers = [self._worker(index, command) for index in range(options.workers)]
         self._tasks: list[asyncio.Task[None]] = []
+        self._watch: asyncio.Task[None] | None = None
         self._since: dict[str, tuple[bool, float]] = {}
 
-    def start(self) -> None:
-        """Load the policies and start the workers.
+    def load(self) -> Config:
+        """Load the first policy set; returns what it configures for the installation.
 
         Raises `StartError` for a folder that cannot be used, `PolicyErrors` or `OSError` for policies that cannot be
-        read; then no process has been started.
+        read.
         """
         make_folder(self._options.data, "data")
         make_folder(self._options.socket_dir, "socket")
         for index in range(self._options.workers):
             check_unix_path(self._options.socket_path(index))
         self._keeper.load()
-        self._tasks = [asyncio.create_task(worker.keep()) for worker in self._workers]
+        return self._keeper.snapshot.config
 
-    async def run(self) -> None:
-        """Follow the policy folder until cancelled."""
-        async for policies in self._keeper.updates():
-            await asyncio.gather(*(worker.install(policies) for worker in self._workers))
+    def start(self) -> None:
+        """Start the workers and follow the policy folder. Only after `load`."""
+        self._tasks = [asyncio.create_task(worker.keep()) for worker in self._workers]
+        self._watch = asyncio.create_task(self._follow())
 
     def lame_duck(self) -> None:
         """Not ready from now on, yet serving: whoever sends work may go elsewhere first."""
@@ -100,12 +110,14 @@ class Supervisor:
     async def stop(self, timeout: float) -> None:  # noqa: ASYNC109 - the bound is handed on to the workers
         """Drain all workers within about `timeout` seconds; returns when every one is gone."""
         self.lame_duck()
+        if self._watch is not None:
+            self._watch.cancel()
         await asyncio.gather(*(worker.drain(timeout) for worker in self._workers))
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._log.info("stopped")
 
     def kill(self) -> None:
-        """End all workers at once."""
+        """End all workers at once; `stop` then returns soon."""
         self._draining = True
         for worker in self._workers:
             worker.kill()
@@ -141,6 +153,16 @@ class Supervisor:
             conditions=self._conditions(),
         )
 
+    async def _follow(self) -> None:
+        """Hand every new good set to the workers. A watch that breaks is begun again: serving goes on."""
+        while True:
+            try:
+                async for policies in self._keeper.updates():
+                    await asyncio.gather(*(worker.install(policies) for worker in self._workers))
+            except Exception as error:
+                self._log.error("policy watch failed; beginning again", error=error, exc_info=True)
+            await asyncio.sleep(WATCH_RETRY)
+
     def _worker(self, index: int, command: Sequence[str]) -> WorkerProcess:
         options = msgspec.structs.replace(
             self._options.worker,
@@ -160,11 +182,12 @@ class Supervisor:
         counts = self.metrics()
         errors = counts.counters.get("tier_errors_total", {})
         breakers = counts.gauges.get("tier_breaker_open", {})
-        worker = self._options.worker
+        worker, config = self._options.worker, self._keeper.snapshot.config
+        # The command line comes first, as in the workers.
         stores = {
             "hot": "process memory",
-            "warm": redact(worker.warm_url) or "LMDB in the data folder",
-            "cold": redact(worker.cold_url) or "a folder in the data folder",
+            "warm": redact(worker.warm_url or config.warm_url or "LMDB file in the data folder"),
+            "cold": redact(worker.cold_url or config.cold_url or "folder in the data folder"),
         }
         return tuple(
             TierStatus(
@@ -207,18 +230,3 @@ class Supervisor:
         if before is None or before[0] != status:
             before = self._since[name] = (status, time.time())
         return Condition(type=name, status=status, reason=reason, message=message, since=before[1])
-
-
-async def run_until(supervisor: Supervisor, stopped: asyncio.Event) -> None:
-    """Follow the policy folder until `stopped` is set. An error of the watch is raised."""
-    watch = asyncio.create_task(supervisor.run())
-    waiting = asyncio.create_task(stopped.wait())
-    try:
-        done, _ = await asyncio.wait({watch, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if watch in done:
-            await watch
-    finally:
-        for task in (watch, waiting):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task

@@ -1,0 +1,158 @@
+"""The sidecar as one process tree: supervisor, workers, admin API and metrics port; started, signalled, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from meshcache import __version__
+from meshcache.admin.app import admin_app, metrics_app
+from meshcache.admin.server import EmbeddedServer, bind_unix
+from meshcache.extproc.control import WorkerOptions
+from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
+from meshcache.observe import logs
+from meshcache.policy.errors import PolicyErrors
+from meshcache.policy.sources import FolderSource
+from meshcache.process import FolderLock, StartError, bind_tcp, make_folder, parse_address
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+DEFAULT_METRICS_LISTEN: Final = "127.0.0.1:9464"
+ADMIN_SOCKET_MODE: Final = 0o600
+
+
+def admin_socket(data: Path) -> Path:
+    """Where the admin API of the sidecar with this data folder listens."""
+    return data / "run" / "admin.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarOptions:
+    """The options of `meshcache serve`."""
+
+    policies: Path
+    data: Path
+    socket_dir: Path
+    workers: int
+    warm_url: str
+    cold_url: str
+    metrics_listen: str
+    """Empty: what the policies say, or else `DEFAULT_METRICS_LISTEN`."""
+    refresh_url: str
+    revision: str
+    pod_labels: Path
+    drain_timeout: float
+    log_level: str
+    log_format: str
+
+    def for_supervisor(self) -> SupervisorOptions:
+        """The same for the supervisor, with absolute paths."""
+        worker = WorkerOptions(
+            index=0,
+            workers=self.workers,
+            socket_path="",
+            data_dir=str(self.data.absolute()),
+            warm_url=self.warm_url,
+            cold_url=self.cold_url,
+            refresh_url=self.refresh_url,
+            revision=self.revision,
+            pod_labels_path=str(self.pod_labels),
+            drain_timeout=self.drain_timeout,
+            log_level=self.log_level,
+            log_format=logs.log_format(self.log_format),
+        )
+        return SupervisorOptions(
+            data=self.data.absolute(), socket_dir=self.socket_dir.absolute(), workers=self.workers, worker=worker
+        )
+
+
+async def run_sidecar(options: SidecarOptions) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit status; what kept it from starting is said on stderr."""
+    logs.configure(options.log_level, options.log_format)
+    sidecar = _Sidecar(options)
+    sidecar.handle_signals()
+    try:
+        await sidecar.start()
+    except (StartError, PolicyErrors, OSError) as error:
+        await sidecar.abandon()
+        return fail(error)
+    await sidecar.run()
+    return 0
+
+
+def fail(error: Exception) -> int:
+    """Say on stderr what is wrong, one line for each thing; returns the exit status 1."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    sys.stderr.write("".join(f"error: {logs.redact(line)}\n" for line in lines))
+    return 1
+
+
+class _Sidecar:
+    def __init__(self, options: SidecarOptions) -> None:
+        self._options = options
+        self._log = logs.get_logger()
+        self._stop = asyncio.Event()
+        self._lock = FolderLock(options.data / "serve.lock")
+        self._supervisor = Supervisor(
+            options.for_supervisor(), FolderSource(options.policies), str(options.policies), self._log
+        )
+        self._servers: list[EmbeddedServer] = []
+        self._sockets: list[socket.socket] = []
+        self._admin: Path | None = None
+
+    def handle_signals(self) -> None:
+        """SIGTERM and SIGINT stop, the second at once; SIGUSR1 turns readiness off."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop)
+        loop.add_signal_handler(signal.SIGUSR1, self._supervisor.lame_duck)
+
+    def _on_stop(self) -> None:
+        if self._stop.is_set():
+            self._supervisor.kill()
+        self._stop.set()
+
+    async def start(self) -> None:
+        """Everything that can fail comes before the first worker."""
+        options = self._options
+        make_folder(options.data, "data")
+        make_folder(options.data / "run", "socket")
+        self._lock.acquire()
+        config = self._supervisor.load()
+        listen = options.metrics_listen or config.metrics_listen or DEFAULT_METRICS_LISTEN
+        metrics = bind_tcp(*parse_address(listen, "--metrics-listen"), "--metrics-listen")
+        self._sockets.append(metrics)
+        host, port = metrics.getsockname()[:2]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        admin = bind_unix(admin_socket(options.data), ADMIN_SOCKET_MODE)
+        self._admin = admin_socket(options.data)
+        self._sockets.append(admin)
+        self._servers = [
+            EmbeddedServer(metrics_app(self._supervisor), metrics),
+            EmbeddedServer(admin_app(lambda: self._supervisor.status(address)), admin),
+        ]
+        for server in self._servers:
+            await server.start()
+        self._supervisor.start()
+        self._log.info("sidecar started", version=__version__, workers=options.workers, metrics=address)
+
+    async def run(self) -> None:
+        """Until told to stop; then drain the workers while readiness can still be asked for."""
+        await self._stop.wait()
+        await self._supervisor.stop(self._options.drain_timeout)
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Give back what has been taken."""
+        for server in self._servers:
+            await server.stop()
+        for sock in self._sockets:
+            sock.close()
+        if self._admin is not None:
+            self._admin.unlink(missing_ok=True)
+        self._lock.release()

@@ -1,0 +1,87 @@
+"""`meshcache status`: what the running sidecar says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from meshcache.extproc.status import Status
+
+TIMEOUT = 5.0
+
+
+def status(
+    data: Annotated[Path, typer.Option(help="Data folder of the running meshcache.")] = Path(".meshcache"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Show policies, workers and tiers of the running meshcache; exit status 0 only when all is well.
+
+    Example: meshcache status --data .meshcache --json
+    """
+    import msgspec
+
+    from meshcache.extproc.status import Status
+
+    body = _ask(data)
+    try:
+        found = msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError as error:
+        typer.echo(f"error: the sidecar of {data} answered what this release does not understand: {error}", err=True)
+        raise typer.Exit(1) from error
+    typer.echo(body.decode() if as_json else _readable(found))
+    if not found.well:
+        raise typer.Exit(1)
+
+
+def _ask(data: Path) -> bytes:
+    import httpx
+
+    from meshcache.cli.sidecar import admin_socket
+
+    path = admin_socket(data)
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=TIMEOUT) as client:
+            answer = client.get("http://meshcache/status")
+            answer.raise_for_status()
+            return answer.content
+    except httpx.HTTPStatusError as error:
+        reason = f"the sidecar of {data} answered {error.response.status_code}"
+    except httpx.TimeoutException:
+        reason = f"the sidecar of {data} did not answer within {TIMEOUT:g} s"
+    except (httpx.HTTPError, OSError):
+        reason = (
+            f"no meshcache is running with the data folder {data}: start it with `meshcache up`, or give its --data"
+        )
+    typer.echo(f"error: {reason}", err=True)
+    raise typer.Exit(1)
+
+
+def _readable(status: Status) -> str:
+    policies = status.policies
+    state = "draining" if status.draining else "ready" if status.ready else "not ready"
+    lines = [
+        f"meshcache {status.version}  {state}  pid {status.pid}",
+        f"metrics   http://{status.metrics_address}/metrics",
+        f"policies  generation {policies.generation}  digest {policies.digest[:12]}  from {policies.source}"
+        + ("  (kept from before; the folder's own are refused)" if policies.from_last_good else ""),
+        f"          policies: {', '.join(policies.policies) or 'none'}",
+        f"          routes: {', '.join(policies.routes) or 'none'}",
+        f"          experiments: {', '.join(policies.experiments) or 'none'}",
+    ]
+    if policies.refusal is not None:
+        lines.append("refused   the folder as it is now; the last good set serves")
+        lines += [f"          {error}" for error in policies.refusal.errors]
+    lines += [
+        f"worker {worker.index}  {'ready' if worker.ready else 'not ready'}  pid {worker.pid or '-'}"
+        f"  generation {worker.generation}  restarts {worker.restarts}"
+        for worker in status.workers
+    ]
+    lines += [
+        f"tier {tier.name:<5}{'breaker open' if tier.breaker_open else 'ok'}  errors {tier.errors:g}  {tier.store}"
+        for tier in status.tiers
+    ]
+    lines += [f"condition {item.type} is false: {item.message}" for item in status.conditions if not item.status]
+    return "\n".join(lines)
