@@ -1,0 +1,1 @@
+"""npm's http-cache-tests against meshcache behind real Envoy; `make conformance` runs it."""
