@@ -95,9 +95,9 @@ def dotted(path: Path) -> str:
     return text
 
 
-class _Refused(Exception):
-    def __init__(self, mark: yaml.Mark | None, message: str, path: Path = (), hint: str = "") -> None:
-        self.position = Position(mark.line + 1, mark.column + 1) if mark is not None else Position(1, 1)
+class _RefusedError(Exception):
+    def __init__(self, position: Position, message: str, path: Path = (), hint: str = "") -> None:
+        self.position = position
         self.message = message
         self.path = path
         self.hint = hint
@@ -122,7 +122,7 @@ def parse_file(name: str, text: str) -> tuple[list[Document], list[PolicyError]]
             done = builder.feed(event)
             if done is not None:
                 documents.append(done)
-    except _Refused as error:
+    except _RefusedError as error:
         line, column = error.position
         return [], [PolicyError(name, line, column, dotted(error.path), error.message, error.hint)]
     except yaml.MarkedYAMLError as error:
@@ -154,16 +154,21 @@ def _bad_character(name: str, text: str, error: yaml.reader.ReaderError) -> Poli
     return PolicyError(name, line, column, "", "a control character stands here, which YAML does not allow")
 
 
+def _at(event: yaml.Event) -> Position:
+    mark = event.start_mark
+    return Position(mark.line + 1, mark.column + 1) if mark is not None else Position(1, 1)
+
+
 class _Open:
     """A list or mapping whose end has not come yet."""
 
-    __slots__ = ("key", "key_mark", "path", "value")
+    __slots__ = ("key", "key_at", "path", "value")
 
     def __init__(self, value: dict[str, object] | list[object], path: Path) -> None:
         self.value = value
         self.path = path
         self.key: str | None = None
-        self.key_mark: yaml.Mark | None = None
+        self.key_at = Position(1, 1)
 
 
 class _Builder:
@@ -180,7 +185,7 @@ class _Builder:
         elif isinstance(event, yaml.DocumentEndEvent):
             return self._document
         elif isinstance(event, yaml.AliasEvent):
-            raise _Refused(event.start_mark, "aliases (*name) are not allowed", self._here(), "write the value out")
+            raise _RefusedError(_at(event), "aliases (*name) are not allowed", self._here(), "write the value out")
         elif isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
@@ -200,23 +205,23 @@ class _Builder:
     def _count(self, event: yaml.NodeEvent) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise _Refused(event.start_mark, f"more than {MAX_NODES} keys and values in one file")
+            raise _RefusedError(_at(event), f"more than {MAX_NODES} keys and values in one file")
 
     def _begin(self, event: yaml.CollectionStartEvent) -> None:
         self._count(event)
         path = self._here()
         if event.tag not in (None, "!"):
-            raise _Refused(event.start_mark, f"the tag {event.tag!r} is not allowed", path)
+            raise _RefusedError(_at(event), f"the tag {event.tag!r} is not allowed", path)
         if len(self._open) >= MAX_DEPTH:
-            raise _Refused(event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
+            raise _RefusedError(_at(event), f"nested deeper than {MAX_DEPTH} levels")
         value: dict[str, object] | list[object] = {} if isinstance(event, yaml.MappingStartEvent) else []
         if not self._open:
             if not isinstance(value, dict):
-                raise _Refused(event.start_mark, "expected a mapping with apiVersion, kind, metadata and spec")
+                raise _RefusedError(_at(event), "expected a mapping with apiVersion, kind, metadata and spec")
             self._document = Document(self._file, value)
         elif self._awaits_key():
-            raise _Refused(event.start_mark, "a key must be plain text", path)
-        self._place(value, event.start_mark)
+            raise _RefusedError(_at(event), "a key must be plain text", path)
+        self._place(value, _at(event))
         self._open.append(_Open(value, path))
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
@@ -226,35 +231,35 @@ class _Builder:
             top = self._open[-1]
             key = event.value
             if isinstance(top.value, dict) and key in top.value:
-                raise _Refused(event.start_mark, "this key is given twice", (*path, key), "keep one of the two")
-            top.key, top.key_mark = key, event.start_mark
+                raise _RefusedError(_at(event), "this key is given twice", (*path, key), "keep one of the two")
+            top.key, top.key_at = key, _at(event)
             return
         if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
-            raise _Refused(event.start_mark, f"the tag {event.tag!r} is not allowed", path, "only !!str is")
+            raise _RefusedError(_at(event), f"the tag {event.tag!r} is not allowed", path, "only !!str is")
         plain = event.style in (None, "") and event.tag is None
         if not self._open:
             if plain and event.value == "":
                 return
-            raise _Refused(event.start_mark, "expected a mapping with apiVersion, kind, metadata and spec")
+            raise _RefusedError(_at(event), "expected a mapping with apiVersion, kind, metadata and spec")
         if plain and event.value in _NULLS:
-            raise _Refused(event.start_mark, "has no value", path, "give one, or remove the line")
-        self._place(resolve_plain(event.value) if plain else event.value, event.start_mark)
+            raise _RefusedError(_at(event), "has no value", path, "give one, or remove the line")
+        self._place(resolve_plain(event.value) if plain else event.value, _at(event))
 
     def _awaits_key(self) -> bool:
         return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
 
-    def _place(self, value: object, mark: yaml.Mark) -> None:
+    def _place(self, value: object, position: Position) -> None:
         document = self._document
         assert document is not None  # noqa: S101 - for the type checker: a first node makes the document
         path = self._here()
-        document.values[path] = Position(mark.line + 1, mark.column + 1)
+        document.values[path] = position
         if not self._open:
             return
         top = self._open[-1]
         if isinstance(top.value, list):
             top.value.append(value)
-        elif top.key is not None and top.key_mark is not None:
-            document.keys[path] = Position(top.key_mark.line + 1, top.key_mark.column + 1)
+        elif top.key is not None:
+            document.keys[path] = top.key_at
             top.value[top.key] = value
             top.key = None
 

@@ -268,7 +268,7 @@ class KeyModel(Strict):
     """What of a request makes up the cache key."""
 
     planned: ClassVar[frozenset[str]] = frozenset({"bodyOptions"})
-    methods: list[Annotated[str, BeforeValidator(v.key_method)]] = Field(["GET", "HEAD"], min_length=1)
+    methods: Annotated[list[Annotated[str, BeforeValidator(v.key_method)]], Field(min_length=1)] = ["GET", "HEAD"]
     host: bool = True
     query: QuerySpec = QuerySpec()
     headers: list[HeaderName] = []
@@ -281,7 +281,7 @@ class Refresh(Strict):
     """How stale entries are renewed in the background."""
 
     via: Annotated[Literal["envoy"], BeforeValidator(v.via)] = "envoy"
-    max_concurrent: int = Field(8, ge=1, le=1024)
+    max_concurrent: Annotated[int, Field(ge=1, le=1024)] = 8
 
 
 class PolicySpec(Strict):

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MAX_HOST = 253
-"""Longest DNS name (RFC 1035 section 2.3.4); what is longer is no host that a route could name."""
+_MAX_AUTHORITY = 253 + 1 + len(":65535")
+"""Longest DNS name (RFC 1035 section 2.3.4) with its last dot and a port."""
 
 
 def host_of(authority: str) -> str:
-    """The host of `authority`: lower case, without port and without the dot of a fully qualified name."""
+    """The host of `authority`: lower case, without port and without the dot of a fully qualified name.
+
+    Empty, which fits no route's host, for what is too long to be one.
+    """
+    if len(authority) > _MAX_AUTHORITY:
+        return ""
     host = authority.lower()
     if ":" in host:
         host = host.partition("]")[0] + "]" if host[0] == "[" else host.partition(":")[0]
@@ -129,8 +134,6 @@ class RouteIndex(Generic[T]):
         return None if found is None else found.target
 
     def _by_host(self, host: str) -> Iterator[_Paths[T]]:
-        if len(host) > _MAX_HOST:
-            return
         exact = self._hosts.get(host)
         if exact is not None:
             yield exact

@@ -37,7 +37,7 @@ class Selection:
     """Empty when the route has no experiment."""
     how: AssignedBy = AssignedBy.NONE
     score: float | None = None
-    """The caller's score between 0 and 1; None when it is absent, not a number, given twice or from an untrusted peer."""
+    """The caller's score between 0 and 1; None when absent, not one number, or from an untrusted peer."""
     namespace: bytes = b""
     """Part of every storage key: route, experiment and arm, so that arms never share entries."""
 

@@ -161,9 +161,10 @@ class FolderSource:
     async def _replaced(self, stop: asyncio.Event) -> None:
         """Set `stop` when another folder has taken the place of the one that is watched."""
         watched = self._identity()
-        while self._identity() == watched:
+        while not stop.is_set():
             await asyncio.sleep(_POLL)
-        stop.set()
+            if self._identity() != watched:
+                stop.set()
 
     def _identity(self) -> tuple[int, int] | None:
         try:

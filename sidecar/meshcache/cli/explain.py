@@ -1,0 +1,106 @@
+"""`meshcache explain`: what the policies in a folder say about a request, and why."""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+if TYPE_CHECKING:
+    from meshcache.message import Request
+    from meshcache.policy.explain import Explanation
+
+
+def explain(
+    url: Annotated[str, typer.Option("--url", help="The request's URL, with host.")],
+    policies: Annotated[Path, typer.Option("--policies", help="Folder of policy files.")] = Path("policies"),
+    method: Annotated[str, typer.Option("--method", "-X", help="The request's method.")] = "GET",
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", help="A request header, `name: value`; may be repeated.")
+    ] = None,
+    source: Annotated[str, typer.Option("--from", help="Address that the request comes from.")] = "127.0.0.1",
+    mtls: Annotated[bool, typer.Option("--mtls", help="The peer has a certificate that Envoy verified.")] = False,
+    cluster: Annotated[str, typer.Option("--cluster", help="The Envoy cluster that the request is routed to.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Say which route, arm, policy and tier a request gets, and why. Nothing is sent.
+
+    The arm that is chosen by hash depends on the secret of an installation, so a running sidecar may choose another
+    for the same unit; shares and stickiness are the same.
+
+    Example: meshcache explain --url http://localhost/v1/images/7 -H 'x-canary: v2'
+    """
+    from meshcache.cli.app import CommandError
+    from meshcache.policy.compile import compile_documents
+    from meshcache.policy.errors import PolicyErrors
+    from meshcache.policy.explain import explain as explain_request
+    from meshcache.policy.sources import FolderSource
+
+    request = _request(url, method, header or [], source, mtls, cluster)
+    try:
+        snapshot = compile_documents(FolderSource(policies).read(), generation=0, secret=b"")
+    except PolicyErrors as refused:
+        typer.echo(str(refused), err=True)
+        raise CommandError(f"the policies in {policies} are refused") from None
+    explanation = explain_request(snapshot, request)
+    if json:
+        typer.echo(json_module.dumps(asdict(explanation), indent=2))
+    else:
+        typer.echo("\n".join(_lines(request, explanation)))
+
+
+def _request(url: str, method: str, header: list[str], source: str, mtls: bool, cluster: str) -> Request:
+    """The request that the options describe. Raises `typer.BadParameter`."""
+    import ipaddress
+
+    from meshcache.message import Headers, Peer, Request
+
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise typer.BadParameter(f"{url!r}: {error}", param_hint="--url") from None
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise typer.BadParameter(
+            f"expected a URL such as http://localhost/v1/images/7, got {url!r}", param_hint="--url"
+        )
+    fields = []
+    for text in header:
+        name, separator, value = text.partition(":")
+        if not separator or not name.strip():
+            raise typer.BadParameter(f"expected `name: value`, got {text!r}", param_hint="--header")
+        fields.append((name.strip().lower(), value.strip()))
+    try:
+        ipaddress.ip_address(source.partition("%")[0])
+    except ValueError:
+        raise typer.BadParameter(f"expected an IP address, got {source!r}", param_hint="--from") from None
+    return Request(
+        method=method,
+        authority=parts.netloc.rpartition("@")[2],
+        path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+        headers=Headers(fields),
+        scheme=parts.scheme,
+        peer=Peer(address=source, mtls=mtls),
+        cluster=cluster,
+    )
+
+
+def _lines(request: Request, found: Explanation) -> list[str]:
+    rows = [("request", f"{request.method} {request.scheme}://{request.authority}{request.path}")]
+    rows.append(("route", f"{found.route} ({found.route_why})" if found.route else f"none: {found.route_why}"))
+    rows += [("", f"not {name}: {why}") for name, why in found.passed_over]
+    if found.experiment:
+        rows += [("experiment", found.experiment), ("arm", f"{found.arm}: {found.arm_why}")]
+    rows.append(("policy", found.policy or "none: the request goes to the origin"))
+    if found.policy:
+        rows.append(("score", f"{'none' if found.score is None else f'{found.score:g}'}: {found.score_why}"))
+        rows.append(("tier", f"{found.tier}: {found.tier_why}"))
+    if found.bypass:
+        rows.append(("decision", f"bypass; {found.bypass}"))
+    elif found.policy:
+        rows.append(("decision", "looked up"))
+        rows += [("key" if not index else "", f"{n}: {v}") for index, (n, v) in enumerate(found.key.items())]
+    return [f"{label:<11}{text}".rstrip() for label, text in rows]

@@ -1,0 +1,248 @@
+"""Why a request is treated as it is: the route and those passed over, the arm, whose headers counted, the key.
+
+The answer itself comes from `Snapshot.select`; this module only finds the reasons, one match at a time, so that it
+can also serve the tests as a second and plainer account of the same rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from meshcache.engine.admission import bypass_reason
+from meshcache.engine.key import cache_key, normalised_query
+from meshcache.experiment.assignment import AssignedBy, cookie_value
+from meshcache.policy.routing import host_fits, host_of, path_of, prefix_fits
+from meshcache.policy.snapshot import SCORE_HEADER, parse_score
+
+if TYPE_CHECKING:
+    from meshcache.message import Peer, Request
+    from meshcache.policy.compiled import Experiment, Match, Policy, Route
+    from meshcache.policy.snapshot import Selection, Snapshot
+    from meshcache.policy.trust import TrustRule
+
+Rank = tuple[int, int, bool, int, bool, int, int]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is decided about a request before anything is looked up, with reasons. Empty text means none."""
+
+    route: str
+    route_why: str
+    passed_over: tuple[tuple[str, str], ...]
+    """Name of each other route, in document order, and why it was not chosen."""
+    experiment: str
+    arm: str
+    arm_why: str
+    policy: str
+    score: float | None
+    score_why: str
+    tier: str
+    tier_why: str
+    bypass: str
+    """A `BypassReason` when the request is not looked up at all."""
+    key: dict[str, str]
+    """The parts of the cache key by name, and its `digest`."""
+
+
+def explain(snapshot: Snapshot, request: Request) -> Explanation:
+    """The whole account of `request` under `snapshot`."""
+    selection = snapshot.select(request)
+    route, why, passed_over = _routes(snapshot, request, selection)
+    policy = selection.policy
+    bypass = bypass_reason(request)
+    if route is None:
+        reason = "no-route"
+    elif policy is None:
+        reason = "route-not-cached"
+    elif bypass is None and request.method not in policy.key.methods:
+        reason = "method"
+    else:
+        reason = "" if bypass is None else str(bypass)
+    tier, tier_why = _tier(policy, selection.score)
+    return Explanation(
+        route=selection.route,
+        route_why=why,
+        passed_over=passed_over,
+        experiment=selection.experiment,
+        arm=selection.arm,
+        arm_why=_arm(snapshot, request, selection),
+        policy=policy.name if policy is not None else "",
+        score=selection.score,
+        score_why=_score(snapshot, request),
+        tier=tier,
+        tier_why=tier_why,
+        bypass=reason,
+        key=_key(policy, request, selection, snapshot.revision(request)) if policy is not None else {},
+    )
+
+
+def mismatch(match: Match, request: Request) -> str:
+    """The first thing in which `request` does not fit `match`; empty when it fits."""
+    host, path = host_of(request.authority), path_of(request.path)
+    if match.hosts and not any(host_fits(pattern, host) for pattern in match.hosts):
+        return f"the host {host} is not {_one_of(match.hosts)}"
+    if match.exact is not None and path != match.exact:
+        return f"the path is not {match.exact}"
+    if match.exact is None and not prefix_fits(match.prefix, path):
+        return f"the path is not below {match.prefix or '/'}"
+    if match.methods and request.method not in match.methods:
+        return f"the method is not {_one_of(sorted(match.methods))}"
+    for name, value in match.headers:
+        got = request.headers.get(name)
+        if got != value:
+            return f"the header {name} is {'absent' if got is None else repr(got)}, not {value!r}"
+    return ""
+
+
+def rank(match: Match, request: Request, order: int) -> Rank:
+    """How a match that fits compares with the others: the smallest wins."""
+    host = host_of(request.authority)
+    fitting = [
+        (1 if pattern.startswith("*.") else 0, -len(pattern)) for pattern in match.hosts if host_fits(pattern, host)
+    ]
+    kind, length = min(fitting, default=(2, 0))
+    return (kind, length, match.exact is None, -len(match.prefix), not match.methods, -len(match.headers), order)
+
+
+def _one_of(values: tuple[str, ...] | list[str]) -> str:
+    return " or ".join(values)
+
+
+def _described(match: Match) -> str:
+    parts = [f"host {_one_of(match.hosts)}"] if match.hosts else []
+    parts.append(f"path {match.exact}" if match.exact is not None else f"path prefix {match.prefix or '/'}")
+    if match.methods:
+        parts.append(f"method {_one_of(sorted(match.methods))}")
+    parts += [f"header {name}: {value}" for name, value in match.headers]
+    return ", ".join(parts)
+
+
+_PRECEDENCE = (
+    (2, "names the host more exactly"),
+    (4, "names the path more exactly"),
+    (5, "names the method"),
+    (6, "names more headers"),
+    (7, "stands first"),
+)
+
+
+def _routes(
+    snapshot: Snapshot, request: Request, selection: Selection
+) -> tuple[Route | None, str, tuple[tuple[str, str], ...]]:
+    chosen = next((route for route in snapshot.routes if route.name == selection.route), None)
+    best: dict[str, tuple[Rank, Match]] = {}
+    order = 0
+    for route in snapshot.routes:
+        for match in route.matches:
+            order += 1
+            if not mismatch(match, request):
+                ranked = (rank(match, request, order), match)
+                best[route.name] = min(best.get(route.name, ranked), ranked, key=lambda pair: pair[0])
+    why = _described(best[chosen.name][1]) if chosen is not None else "no route fits"
+    passed_over = []
+    for route in snapshot.routes:
+        if route is chosen:
+            continue
+        if chosen is not None and route.name in best:
+            winner, loser = best[chosen.name][0], best[route.name][0]
+            reason = next(text for size, text in _PRECEDENCE if winner[:size] != loser[:size])
+            passed_over.append((route.name, f"fits too, but {chosen.name} {reason}"))
+        else:
+            reasons = dict.fromkeys(mismatch(match, request) for match in route.matches)
+            passed_over.append((route.name, "; ".join(reasons)))
+    return chosen, why, tuple(passed_over)
+
+
+def _peer(peer: Peer) -> str:
+    return f"{peer.address or 'an unknown address'}{' by mTLS' if peer.mtls else ''}"
+
+
+def _untrusted(rule: TrustRule, field: str, peer: Peer) -> str:
+    return f"not trusted from {_peer(peer)}: trust.{field} names {rule}"
+
+
+def _arm(snapshot: Snapshot, request: Request, selection: Selection) -> str:
+    experiment = next((one for one in snapshot.experiments if one.name == selection.experiment), None)
+    if experiment is None:
+        return ""
+    if selection.how is AssignedBy.FORCED:
+        return f"forced by {_forcing(experiment, selection.arm, request)}, trusted from {_peer(request.peer)}"
+    notes = _ignored_forces(snapshot, experiment, request)
+    if selection.how is AssignedBy.NO_UNIT:
+        wanted = _one_of([f"{unit.kind} {unit.name}" for unit in experiment.units])
+        notes.insert(0, f"the request carries no unit ({wanted}), so it gets the first arm")
+    else:
+        unit = next(
+            unit
+            for unit in experiment.units
+            if (request.headers.get(unit.name) if unit.kind == "header" else cookie_value(request.headers, unit.name))
+        )
+        shares = ", ".join(f"{arm.name} {arm.weight}" for arm in experiment.arms)
+        notes.insert(0, f"chosen by the hash of the {unit.kind} {unit.name} (weights: {shares})")
+    return "; ".join(notes)
+
+
+def _forcing(experiment: Experiment, arm: str, request: Request) -> str:
+    force = next(one.force for one in experiment.arms if one.name == arm)
+    return next(f"{name}: {value}" for name, value in force if request.headers.get(name) == value)
+
+
+def _ignored_forces(snapshot: Snapshot, experiment: Experiment, request: Request) -> list[str]:
+    """Why the forcing headers that the request carries did not count."""
+    forced: dict[str, list[str]] = {}
+    for arm in experiment.arms:
+        for name, value in arm.force:
+            forced.setdefault(name, []).append(value)
+    notes = []
+    for name, values in forced.items():
+        got = request.headers.get_all(name)
+        if not got:
+            continue
+        if len(got) > 1:
+            notes.append(f"{name} is ignored: it is given {len(got)} times")
+        elif got[0] not in values:
+            notes.append(f"{name} is ignored: {got[0]!r} names no arm, {_one_of(values)} would")
+        else:
+            rule = snapshot.config.trust.canary
+            notes.append(f"{name} is {_untrusted(rule, 'canaryHeader', request.peer)}")
+    return notes
+
+
+def _score(snapshot: Snapshot, request: Request) -> str:
+    text = request.headers.get(SCORE_HEADER)
+    if text is None:
+        return f"no {SCORE_HEADER}"
+    rule = snapshot.config.trust.score
+    if not rule.trusts(request.peer):
+        return f"{SCORE_HEADER} is {_untrusted(rule, 'scoreHeader', request.peer)}"
+    if parse_score(text) is None:
+        return f"{SCORE_HEADER} is ignored: {text[:40]!r} is not one number"
+    return f"{SCORE_HEADER}, trusted from {_peer(request.peer)}"
+
+
+def _tier(policy: Policy | None, score: float | None) -> tuple[str, str]:
+    if policy is None:
+        return "", ""
+    placement = policy.placement
+    bounds = f"hotAt {placement.hot_at * 100:g}, warmAt {placement.warm_at * 100:g}"
+    earned = placement.earned(score)
+    if score is None:
+        return earned, f"there is no score to place it by ({bounds})"
+    return earned, f"the score is {score * 100:g} percent ({bounds})"
+
+
+def _key(policy: Policy, request: Request, selection: Selection, revision: str) -> dict[str, str]:
+    spec = policy.key
+    path, _, query = request.path.partition("?")
+    parts = {"revision": revision}
+    if spec.host:
+        parts |= {"scheme": request.scheme, "host": request.authority.lower()}
+    parts |= {"path": path, "query": normalised_query(query, spec)}
+    for name in (*spec.partition_headers, *spec.headers):
+        parts[f"header {name}"] = request.headers.get(name) or "(absent)"
+    for name in spec.cookies:
+        parts[f"cookie {name}"] = cookie_value(request.headers, name) or "(absent)"
+    key = cache_key(request, spec, namespace=selection.namespace, revision=revision)
+    return parts | {"digest": key.storage.hex()}
