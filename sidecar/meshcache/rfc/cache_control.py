@@ -59,12 +59,12 @@ class CacheControl(msgspec.Struct, frozen=True, gc=False):
     no_cache: bool = False
     """Unqualified `no-cache`: nothing may be used without validation."""
     no_cache_fields: tuple[str, ...] = ()
-    """The fields, in lower case, that may not be used without validation; empty when `no_cache` is set."""
+    """The fields, in lower case and sorted, that may not be used without validation; empty when `no_cache` is set."""
     no_store: bool = False
     private: bool = False
     """Unqualified `private`."""
     private_fields: tuple[str, ...] = ()
-    """The fields, in lower case, that are for one user only; empty when `private` is set."""
+    """The fields, in lower case and sorted, that are for one user only; empty when `private` is set."""
     must_revalidate: bool = False
     proxy_revalidate: bool = False
     must_understand: bool = False
@@ -132,7 +132,7 @@ def _parse(value: str) -> CacheControl:
             flag, fields = _QUALIFIABLE[name]
             listed = _field_names(argument)
             if listed:
-                found[fields] = (*found.get(fields, ()), *listed)
+                found[fields] = tuple(sorted({*found.get(fields, ()), *listed}))
             else:
                 found[flag] = True
         elif name == "min-fresh":
@@ -163,12 +163,10 @@ def _seconds(member: str, name: str, argument: str) -> int | None:
     return seconds
 
 
-def _field_names(argument: str) -> tuple[str, ...]:
+def _field_names(argument: str) -> list[str]:
     """The field names in the argument of a qualified directive; empty when it must be read as unqualified."""
     inner = unquote(argument) if argument.startswith('"') else argument
     if not inner:
-        return ()
-    names = tuple(split_list(inner))
-    if not all(is_token(name) and name not in _INDISPENSABLE for name in names):
-        return ()
-    return names
+        return []
+    names = split_list(inner)
+    return names if all(is_token(name) and name not in _INDISPENSABLE for name in names) else []

@@ -9,6 +9,7 @@ import math
 import re
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 
 MAX_DELTA_SECONDS = 2**31
 """What a larger number of seconds is taken to be (RFC 9111 section 1.2.2)."""
@@ -149,8 +150,9 @@ def format_http_date(seconds: float) -> str:
     return f"{day}, {moment.day:02} {month} {moment.year:04} {clock} GMT"
 
 
+@lru_cache(maxsize=1024)
 def _imf_fixdate(text: str) -> float | None:
-    """`sun, 06 nov 1994 08:49:37 gmt`, of 29 characters."""
+    """`sun, 06 nov 1994 08:49:37 gmt`, of 29 characters. Remembered, as stored dates are read at every look-up."""
     if text[:3] not in _DAYS or text[4] != " " or text[7] != " " or text[11] != " " or text[16] != " ":
         return None
     if text[25] != " " or text[26:] not in _ZONES:

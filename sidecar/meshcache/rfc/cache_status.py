@@ -1,0 +1,60 @@
+"""The `cache-status` response field (RFC 9211): one member says how this cache handled the request."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal
+
+CACHE_NAME = "meshcache"
+
+Forward = Literal["bypass", "method", "uri-miss", "vary-miss", "miss", "request", "stale", "partial"]
+"""Why a request was forwarded (RFC 9211 section 2.2)."""
+
+_LARGEST_INTEGER = 999_999_999_999_999  # RFC 8941 section 3.3.1
+_NOT_IN_STRING = re.compile(r"[^ -~]")
+
+
+def hit(*, ttl: float | None = None, detail: str | None = None) -> str:
+    """The member for an answer from the cache. `ttl` is the freshness left in seconds, negative when stale."""
+    return f"{CACHE_NAME}; hit{_ttl(ttl)}{_detail(detail)}"
+
+
+def forwarded(
+    reason: Forward,
+    *,
+    status: int | None = None,
+    stored: bool = False,
+    ttl: float | None = None,
+    detail: str | None = None,
+) -> str:
+    """The member for an answer that took a request to the origin.
+
+    `status` is what the origin said to it where that differs from what the client gets, as for a 304 (RFC 9211
+    section 2.3); `stored` whether its answer is kept.
+    """
+    fwd_status = "" if status is None else f"; fwd-status={status}"
+    return f"{CACHE_NAME}; fwd={reason}{fwd_status}{'; stored' if stored else ''}{_ttl(ttl)}{_detail(detail)}"
+
+
+def append(existing: str | None, member: str) -> str:
+    """`member` behind those of the caches nearer to the origin, which come first (RFC 9211 section 2)."""
+    return f"{existing}, {member}" if existing else member
+
+
+def sf_string(text: str) -> str:
+    """`text` as a string of structured fields (RFC 8941 section 3.3.3); what such a string cannot hold becomes `?`."""
+    printable = _NOT_IN_STRING.sub("?", text)
+    escaped = printable.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _ttl(ttl: float | None) -> str:
+    if ttl is None:
+        return ""
+    bounded = max(-_LARGEST_INTEGER, min(ttl, _LARGEST_INTEGER))
+    return f"; ttl={math.floor(bounded)}"
+
+
+def _detail(detail: str | None) -> str:
+    return "" if detail is None else f"; detail={sf_string(detail)}"

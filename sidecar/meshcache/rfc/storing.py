@@ -1,0 +1,141 @@
+"""What of a response may be stored by a shared cache (RFC 9111 sections 3, 3.1 and 3.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meshcache.engine.decisions import NoStoreReason
+from meshcache.rfc.cache_control import CacheControl
+from meshcache.rfc.fields import format_http_date, is_field_value, is_token
+from meshcache.rfc.hop_by_hop import hop_by_hop_names
+from meshcache.rfc.vary import parse_vary
+
+if TYPE_CHECKING:
+    from meshcache.message import Field, Headers
+
+STORABLE_METHODS = frozenset({"GET"})
+"""Methods whose responses are stored. A stored GET answers HEAD as well; a response to HEAD has no content to store."""
+
+HEURISTICALLY_CACHEABLE = frozenset({200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501})
+"""Status codes for which a lifetime may be assumed (RFC 9110 section 15.1)."""
+
+UNDERSTOOD = frozenset(
+    {200, 201, 202, 203, 204, 205, 300, 301, 302, 303, 305, 307, 308}
+    | set(range(400, 418))
+    | {421, 422, 426, 500, 501, 502, 503, 504, 505}
+)
+"""Final status codes of RFC 9110 whose caching behaviour is implemented: what `must-understand` asks for."""
+
+# Never replayed to anybody else: they belong to one client's session, to one client's proxy (section 3.1), or to
+# the moment of arrival (`age` is stored as a number and computed afresh).
+_NOT_STORED = frozenset(
+    {"age", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization", "set-cookie", "set-cookie2"}
+)
+# Internal fields, and what Envoy says of or to one exchange (service time, overload, degraded upstream).
+_NOT_STORED_PREFIXES = ("x-meshcache-", "x-envoy-")
+
+
+def may_use_heuristics(status: int, response_cc: CacheControl) -> bool:
+    """Whether a response without an explicit lifetime may be given one (section 4.2.2).
+
+    A default lifetime set by an operator is such a one.
+    """
+    return status in HEURISTICALLY_CACHEABLE or response_cc.public
+
+
+def shareable_despite_authorization(response_cc: CacheControl) -> bool:
+    """Whether the answer to a request with `authorization` may be used for others (section 3.5).
+
+    The RFC names three directives; `proxy-revalidate` is not among them. An `s-maxage` that is not a number
+    permits nothing.
+    """
+    return (
+        response_cc.public
+        or response_cc.must_revalidate
+        or (response_cc.s_maxage is not None and not response_cc.invalid_lifetime)
+    )
+
+
+def no_store_reason(
+    *,
+    method: str,
+    request_headers: Headers,
+    request_cc: CacheControl,
+    status: int,
+    response_headers: Headers,
+    response_cc: CacheControl,
+    has_policy_lifetime: bool,
+) -> NoStoreReason | None:
+    """Why a shared cache must not store this response, or None when it may (section 3).
+
+    `has_policy_lifetime` says whether the policy in force gives a lifetime to a response of this very status. For
+    a default lifetime that is so only where `may_use_heuristics` holds; a lifetime set for the status by name
+    always counts.
+
+    Stricter than the RFC in three points: any form of `private` forbids storing, responses to range requests are
+    never stored, and so is what could never be used again: neither fresh by anyone's word nor possible to validate.
+    """
+    if method not in STORABLE_METHODS:
+        return NoStoreReason.METHOD
+    if status == 206 or "range" in request_headers or "content-range" in response_headers:
+        return NoStoreReason.PARTIAL
+    if not 200 <= status <= 599 or status == 304:
+        return NoStoreReason.STATUS
+    if not all(is_token(name) and is_field_value(value) for name, value in response_headers):
+        return NoStoreReason.BAD_HEADERS
+    if request_cc.no_store:
+        return NoStoreReason.REQUEST_NO_STORE
+    if response_cc.must_understand:
+        # It overrides `no-store` for caches that understand the status, and binds the others (section 5.2.2.3).
+        if status not in UNDERSTOOD:
+            return NoStoreReason.STATUS
+    elif response_cc.no_store:
+        return NoStoreReason.RESPONSE_NO_STORE
+    if response_cc.private or response_cc.private_fields:
+        return NoStoreReason.PRIVATE
+    if "authorization" in request_headers and not shareable_despite_authorization(response_cc):
+        return NoStoreReason.AUTHORIZATION
+    if parse_vary(response_headers.get("vary")) == "*":
+        return NoStoreReason.VARY_STAR
+    return _no_lifetime_reason(status, response_headers, response_cc, has_policy_lifetime)
+
+
+def storable_fields(
+    headers: Headers, *, response_cc: CacheControl | None = None, response_time: float | None = None
+) -> tuple[Field, ...]:
+    """The fields of a response that are stored (section 3.1), in their order.
+
+    Left out are hop-by-hop fields and those that `connection` nominates, cookies, proxy authentication, `age`,
+    internal and Envoy's own fields, and the fields of a qualified `no-cache` (section 5.2.2.4: leaving them out is
+    what allows the rest to be used without validation).
+
+    `response_cc` saves parsing `cache-control` again. With `response_time` (Unix seconds) a missing `date` is
+    added, as RFC 9110 section 6.6.1 asks of a recipient with a clock.
+    """
+    if response_cc is None:
+        response_cc = CacheControl.parse(headers.get("cache-control"))
+    left_out = hop_by_hop_names(headers) | _NOT_STORED
+    if response_cc.no_cache_fields:
+        left_out = left_out.union(response_cc.no_cache_fields)
+    kept = [
+        field for field in headers.fields if field[0] not in left_out and not field[0].startswith(_NOT_STORED_PREFIXES)
+    ]
+    if response_time is not None and "date" not in headers:
+        kept.append(("date", format_http_date(response_time)))
+    return tuple(kept)
+
+
+def _no_lifetime_reason(
+    status: int, headers: Headers, response_cc: CacheControl, has_policy_lifetime: bool
+) -> NoStoreReason | None:
+    """The last condition of section 3: something must make the response usable again."""
+    can_validate = "etag" in headers or "last-modified" in headers
+    if has_policy_lifetime:
+        return None
+    if response_cc.no_cache and not can_validate:
+        return NoStoreReason.NO_FRESHNESS
+    if response_cc.s_maxage is not None or response_cc.max_age is not None or "expires" in headers:
+        return None
+    if not may_use_heuristics(status, response_cc):
+        return NoStoreReason.STATUS
+    return None if can_validate else NoStoreReason.NO_FRESHNESS

@@ -1,0 +1,144 @@
+"""Validation of stored responses, and of clients' copies by them (RFC 9111 section 4.3, RFC 9110 section 13).
+
+Stored fields come as in `StoredResponse.fields`: pairs of lower-case name and value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meshcache.message import Headers
+from meshcache.rfc.entity_tag import parse_entity_tag, parse_entity_tags, strong_match, weak_match
+from meshcache.rfc.fields import http_date
+from meshcache.rfc.storing import storable_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from meshcache.message import Field
+
+# They describe the octets that are stored, which a 304 does not bring anew (RFC 9111 section 3.2).
+_NOT_UPDATED = frozenset(
+    {
+        "content-digest",
+        "content-encoding",
+        "content-length",
+        "content-md5",
+        "content-range",
+        "digest",
+        "repr-digest",
+    }
+)
+# Representation metadata, which a 304 need not repeat (RFC 9110 section 15.4.5).
+_NOT_IN_304 = _NOT_UPDATED | {"content-language", "content-type"}
+
+
+def add_validators(request_headers: Headers, stored_fields: Iterable[Field]) -> Mapping[str, str | None]:
+    """The request fields to set (value) or remove (None) so that the origin validates the stored response.
+
+    Both validators go when both are stored (RFC 9111 section 4.3.1). The client's own `if-none-match` and
+    `if-modified-since` give way, so that a 304 speaks of the stored response and of no other; they are judged by
+    `not_modified` afterwards. Empty when nothing stored can be validated by: the request then stays as it is.
+    """
+    stored = Headers(stored_fields)
+    etag = stored.get("etag")
+    last_modified = stored.get("last-modified")
+    changes: dict[str, str | None] = {}
+    if etag is not None and parse_entity_tag(etag) is not None:
+        changes["if-none-match"] = etag
+    if last_modified is not None and http_date(last_modified) is not None:
+        changes["if-modified-since"] = last_modified
+    if changes:
+        for name in ("if-none-match", "if-modified-since"):
+            if name not in changes and name in request_headers:
+                changes[name] = None
+    return changes
+
+
+def validates(stored_fields: Iterable[Field], not_modified_headers: Headers) -> bool:
+    """Whether a 304 to a request made by `add_validators` speaks of this stored response (RFC 9111 section 4.3.4).
+
+    A strong entity tag must equal the stored one, both being strong; a weak one must equal it; else the dates of
+    last modification must agree. A 304 without any validator can only mean the one that was sent.
+    """
+    stored = Headers(stored_fields)
+    etag = parse_entity_tag(not_modified_headers.get("etag"))
+    if etag is not None:
+        stored_etag = parse_entity_tag(stored.get("etag"))
+        if stored_etag is None:
+            return False
+        return weak_match(etag, stored_etag) if etag.weak else strong_match(etag, stored_etag)
+    last_modified = not_modified_headers.get("last-modified")
+    if last_modified is None:
+        return True
+    stored_modified = stored.get("last-modified")
+    if stored_modified is None:
+        return False
+    if last_modified == stored_modified:
+        return True
+    modified = http_date(last_modified)
+    return modified is not None and modified == http_date(stored_modified)
+
+
+def freshened(
+    stored_fields: Iterable[Field], not_modified_headers: Headers, *, response_time: float
+) -> tuple[Field, ...]:
+    """The stored fields brought up to date by a 304 that arrived at `response_time` (RFC 9111 sections 3.2, 4.3.4).
+
+    Every field of the 304 replaces all lines of its name, but for what may not be stored and for those that
+    describe the stored octets. The `date` is always new, given or not: by the old one the response would
+    seem as old as before.
+    """
+    updates = [
+        field
+        for field in storable_fields(not_modified_headers, response_time=response_time)
+        if field[0] not in _NOT_UPDATED
+    ]
+    replaced = {name for name, _ in updates}
+    merged = Headers([*(field for field in stored_fields if field[0] not in replaced), *updates])
+    # Once more, because the merged `cache-control` may forbid to store other fields than that of the 304 alone.
+    return storable_fields(merged)
+
+
+def not_modified(
+    request_headers: Headers, stored_fields: Iterable[Field], status: int, *, response_time: float | None = None
+) -> bool:
+    """Whether the client's copy is current, so that a GET or HEAD gets 304 for this stored response.
+
+    RFC 9111 section 4.3.2, RFC 9110 sections 13.1 and 13.2. `if-none-match` is compared weakly and, when present,
+    alone decides. `if-modified-since` counts only when it is one date; it is held against `last-modified`, else
+    `date`, else `response_time`. Only successful responses have preconditions.
+    """
+    if not 200 <= status <= 299:
+        return False
+    if_none_match = request_headers.get("if-none-match")
+    if if_none_match is not None:
+        if if_none_match == "*":
+            return True
+        etag = parse_entity_tag(Headers(stored_fields).get("etag"))
+        return etag is not None and any(weak_match(etag, tag) for tag in parse_entity_tags(if_none_match))
+    if_modified_since = request_headers.get("if-modified-since")
+    if if_modified_since is None:
+        return False
+    since = http_date(if_modified_since)
+    if since is None:
+        return False
+    stored = Headers(stored_fields)
+    modified = stored.get("last-modified")
+    if modified is None:
+        modified = stored.get("date")
+    changed = response_time if modified is None else http_date(modified)
+    return changed is not None and changed <= since
+
+
+def not_modified_fields(stored_fields: Iterable[Field]) -> tuple[Field, ...]:
+    """The fields that a generated 304 carries (RFC 9110 section 15.4.5).
+
+    Left out is metadata of the representation that the client has anyway; `last-modified` stays where there is
+    no `etag` to know the representation by.
+    """
+    fields = tuple(stored_fields)
+    left_out = _NOT_IN_304
+    if any(name == "etag" for name, _ in fields):
+        left_out = left_out | {"last-modified"}
+    return tuple(field for field in fields if field[0] not in left_out)

@@ -1,0 +1,223 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshcache.message import Headers
+from meshcache.rfc.fields import format_http_date
+from meshcache.rfc.validation import add_validators, freshened, not_modified, not_modified_fields, validates
+
+NOW = 1_700_000_000.0
+Fields = list[tuple[str, str]]
+
+
+def at(offset: float) -> str:
+    return format_http_date(NOW + offset)
+
+
+ETAG = ("etag", '"a"')
+MODIFIED = ("last-modified", at(-1000))
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "stored", "expected"),
+    [
+        ([], [], {}),
+        ([], [ETAG], {"if-none-match": '"a"'}),
+        ([], [("etag", 'W/"a"')], {"if-none-match": 'W/"a"'}),
+        ([], [MODIFIED], {"if-modified-since": at(-1000)}),
+        ([], [ETAG, MODIFIED], {"if-none-match": '"a"', "if-modified-since": at(-1000)}),
+        # What the client asked about its own copy must not decide about ours.
+        ([("if-none-match", '"z"')], [ETAG], {"if-none-match": '"a"'}),
+        ([("if-none-match", '"z"')], [MODIFIED], {"if-none-match": None, "if-modified-since": at(-1000)}),
+        ([("if-modified-since", at(0))], [ETAG], {"if-none-match": '"a"', "if-modified-since": None}),
+        ([("if-none-match", '"z"'), ("if-modified-since", at(0))], [("x", "1")], {}),
+        # Broken validators validate nothing.
+        ([], [("etag", '"a'), ("last-modified", "yesterday")], {}),
+        ([], [("etag", '"a"'), ("etag", '"b"')], {}),
+    ],
+)
+def test_add_validators(request_fields: Fields, stored: Fields, expected: dict[str, str | None]) -> None:
+    assert add_validators(Headers(request_fields), stored) == expected
+
+
+@pytest.mark.parametrize(
+    ("stored", "received", "expected"),
+    [
+        ([ETAG], [ETAG], True),
+        ([ETAG], [("etag", '"b"')], False),
+        ([ETAG], [("etag", 'W/"a"')], True),
+        ([("etag", 'W/"a"')], [("etag", 'W/"a"')], True),
+        ([("etag", 'W/"a"')], [ETAG], False),  # a strong tag needs a strong equal
+        ([("etag", 'W/"a"')], [("etag", 'W/"b"')], False),
+        ([MODIFIED], [ETAG], False),
+        ([ETAG, MODIFIED], [ETAG, ("last-modified", at(0))], True),
+        ([ETAG, MODIFIED], [MODIFIED], True),
+        ([MODIFIED], [("last-modified", at(0))], False),
+        ([ETAG], [MODIFIED], False),
+        ([("last-modified", "Sunday, 06-Nov-94 08:49:37 GMT")], [("last-modified", "Sun Nov  6 08:49:37 1994")], True),
+        ([("last-modified", "x")], [("last-modified", "y")], False),
+        ([ETAG], [("x", "1")], True),
+        ([], [], True),
+    ],
+)
+def test_which_304_speaks_of_the_stored_response(stored: Fields, received: Fields, expected: bool) -> None:
+    assert validates(stored, Headers(received)) is expected
+
+
+def test_freshened_replaces_adds_and_keeps() -> None:
+    stored = [("date", at(-500)), ("x-a", "1"), ("x-a", "2"), ("x-kept", "1"), ETAG, ("content-type", "text/plain")]
+    received = Headers(
+        [
+            ("date", at(0)),
+            ("x-a", "3"),
+            ("x-new", "1"),
+            ETAG,
+            ("content-type", "text/html"),
+            ("cache-control", "public"),
+        ]
+    )
+    updated = Headers(freshened(stored, received, response_time=NOW))
+    assert updated.get_all("x-a") == ["3"]
+    assert updated.get_all("date") == [at(0)]
+    assert updated.get("x-kept") == "1"
+    assert updated.get("x-new") == "1"
+    assert updated.get("content-type") == "text/html"
+    assert updated.get_all("etag") == ['"a"']
+    assert len(updated) == 7
+
+
+@pytest.mark.parametrize(
+    "name", ["content-length", "content-encoding", "content-range", "content-md5", "content-digest", "repr-digest"]
+)
+def test_freshened_leaves_what_describes_the_stored_octets(name: str) -> None:
+    updated = Headers(freshened([(name, "old")], Headers([(name, "new")]), response_time=NOW))
+    assert updated.get(name) == "old"
+    assert name not in Headers(freshened([], Headers([(name, "new")]), response_time=NOW))
+
+
+def test_freshened_takes_over_nothing_that_may_not_be_stored() -> None:
+    received = Headers(
+        [
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("set-cookie", "a=b"),
+            ("age", "7"),
+            ("x-meshcache-plan", "1"),
+            ("date", at(0)),
+        ]
+    )
+    assert freshened([ETAG], received, response_time=NOW) == (ETAG, ("date", at(0)))
+
+
+def test_freshened_makes_the_date_new_even_without_one_in_the_304() -> None:
+    assert freshened([("date", at(-500))], Headers(), response_time=NOW) == (("date", at(0)),)
+
+
+def test_freshened_obeys_a_qualified_no_cache_of_either_response() -> None:
+    stored = [("cache-control", 'no-cache="x-a"'), ("date", at(0))]
+    assert freshened(stored, Headers([("x-a", "1")]), response_time=NOW) == tuple(stored)
+    stored = [("x-a", "1"), ("date", at(0))]
+    received = Headers([("cache-control", 'no-cache="x-a"'), ("date", at(0))])
+    assert "x-a" not in Headers(freshened(stored, received, response_time=NOW))
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "stored", "expected"),
+    [
+        ([], [ETAG, MODIFIED], False),
+        ([("if-none-match", '"a"')], [ETAG], True),
+        ([("if-none-match", 'W/"a"')], [ETAG], True),
+        ([("if-none-match", '"a"')], [("etag", 'W/"a"')], True),
+        ([("if-none-match", '"x", "a" , "y"')], [ETAG], True),
+        ([("if-none-match", '"x"'), ("if-none-match", '"a"')], [ETAG], True),
+        ([("if-none-match", '"x"')], [ETAG], False),
+        ([("if-none-match", '"x,"a"')], [("etag", '"a"')], False),
+        ([("if-none-match", "a")], [ETAG], False),
+        ([("if-none-match", "a")], [("etag", "a")], True),
+        ([("if-none-match", 'w/"a"')], [ETAG], False),
+        ([("if-none-match", "*")], [], True),
+        ([("if-none-match", '"*"')], [ETAG], False),
+        ([("if-none-match", '"a"')], [MODIFIED], False),
+        ([("if-none-match", "")], [ETAG], False),
+        # If-None-Match alone decides, even when it is garbage.
+        ([("if-none-match", '"x"'), ("if-modified-since", at(0))], [ETAG, MODIFIED], False),
+        ([("if-none-match", "{"), ("if-modified-since", at(0))], [MODIFIED], False),
+        ([("if-none-match", '"a"'), ("if-modified-since", at(-5000))], [ETAG, MODIFIED], True),
+        ([("if-modified-since", at(-1000))], [MODIFIED], True),
+        ([("if-modified-since", at(-999))], [MODIFIED], True),
+        ([("if-modified-since", at(-1001))], [MODIFIED], False),
+        (
+            [("if-modified-since", "Sunday, 06-Nov-94 08:49:37 GMT")],
+            [("last-modified", "Sun Nov  6 08:49:37 1994")],
+            True,
+        ),
+        ([("if-modified-since", "garbage")], [MODIFIED], False),
+        ([("if-modified-since", at(0)), ("if-modified-since", at(0))], [MODIFIED], False),
+        ([("if-modified-since", at(-1000))], [("date", at(-1000))], True),
+        ([("if-modified-since", at(-1001))], [("date", at(-1000))], False),
+        ([("if-modified-since", at(0))], [("last-modified", "garbage"), ("date", at(-1000))], False),
+        ([("if-modified-since", at(0))], [], False),
+    ],
+)
+def test_not_modified(request_fields: Fields, stored: Fields, expected: bool) -> None:
+    assert not_modified(Headers(request_fields), stored, 200) is expected
+
+
+def test_the_time_of_arrival_stands_in_for_dates() -> None:
+    request = Headers([("if-modified-since", at(0))])
+    assert not_modified(request, [], 200, response_time=NOW)
+    assert not not_modified(request, [], 200, response_time=NOW + 1)
+
+
+@pytest.mark.parametrize("status", [301, 404, 500])
+def test_only_successes_have_preconditions(status: int) -> None:
+    assert not not_modified(Headers([("if-none-match", "*")]), [ETAG], status)
+
+
+def test_fields_of_a_generated_304() -> None:
+    stored = [
+        ("date", at(0)),
+        ("cache-control", "max-age=5"),
+        ("expires", at(5)),
+        ("vary", "accept"),
+        ("content-location", "/x"),
+        ("access-control-allow-origin", "*"),
+        ("content-type", "text/plain"),
+        ("content-length", "5"),
+        ("content-encoding", "gzip"),
+        ("content-language", "en"),
+        MODIFIED,
+    ]
+    kept = ["date", "cache-control", "expires", "vary", "content-location", "access-control-allow-origin"]
+    assert [name for name, _ in not_modified_fields(stored)] == [*kept, "last-modified"]
+    assert [name for name, _ in not_modified_fields([*stored, ETAG])] == [*kept, "etag"]
+
+
+fields = st.lists(
+    st.tuples(
+        st.sampled_from(["etag", "last-modified", "date", "cache-control", "x", "content-length", "if-none-match"]),
+        st.text(max_size=12) | st.sampled_from(['"a"', 'W/"a"', "*", at(0), at(5)]),
+    ),
+    max_size=5,
+)
+
+
+@given(fields, fields)
+def test_validation_is_total(one: Fields, other: Fields) -> None:
+    add_validators(Headers(one), other)
+    validates(one, Headers(other))
+    not_modified(Headers(one), other, 200)
+    not_modified_fields(one)
+
+
+@given(fields, fields)
+def test_freshening_twice_with_the_same_304_changes_nothing_more(stored: Fields, received: Fields) -> None:
+    once = freshened(stored, Headers(received), response_time=NOW)
+    assert sorted(freshened(once, Headers(received), response_time=NOW)) == sorted(once)
+
+
+@given(fields)
+def test_a_client_that_sends_the_stored_tag_gets_a_304(stored: Fields) -> None:
+    validator = add_validators(Headers(), stored).get("if-none-match")
+    if validator is not None:
+        assert not_modified(Headers([("if-none-match", validator)]), stored, 200)
