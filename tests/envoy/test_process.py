@@ -135,17 +135,17 @@ async def test_requests_pass_at_once_without_a_sidecar_and_caching_resumes(make_
 
     rig.sidecar.seen.clear()
     server = await start_sidecar(rig.sidecar, rig.options.worker_sockets[0])
-    for _ in range(300):
+    resumed = time.monotonic()
+    while not rig.sidecar.seen:
         await rig.client.get("/a")
-        if rig.sidecar.seen:
-            break
+        # Half a second, with room for a busy machine; with Envoy's default update_merge_window it is 1.4.
+        assert time.monotonic() - resumed < 1.2
         await asyncio.sleep(0.01)
-    assert rig.sidecar.seen
     await server.stop(0)
 
 
 @pytest.mark.e2e
-async def test_a_frozen_worker_is_taken_out_and_put_back(make_rig, short_folder):
+async def test_a_frozen_worker_is_taken_out(make_rig, short_folder):
     # A process of its own, as only a process can be frozen; it answers health checks and nothing else, so that
     # a request which reaches it waits for the whole message timeout when frozen and passes at once when not.
     socket = short_folder / "frozen.sock"
@@ -179,8 +179,8 @@ server.wait_for_termination()
             waits.append(await latency())
             await asyncio.sleep(0.05)
         assert max(waits) < 0.6
+        assert max(waits) > 0.3, "the worker was not frozen, or nothing was sent to it"
         assert max(waits[-5:]) < 0.1
-        worker.send_signal(signal.SIGCONT)
     finally:
         worker.kill()
         await worker.wait()

@@ -115,8 +115,8 @@ def _circuit_breakers() -> CircuitBreakers:
 def sidecar_cluster(worker_sockets: Sequence[Path]) -> Cluster:
     """The workers, one endpoint per socket.
 
-    A dead or frozen worker is taken out by the gRPC health check within about a second and put back a quarter of
-    a second after it answers again. With no worker left the panic threshold of 0 makes a call fail at once, and
+    A dead or frozen worker is taken out by the gRPC health check (a frozen one after a second and a half at most)
+    and put back within about half a second after it answers again. With no worker left the panic threshold of 0 makes a call fail at once, and
     ext_proc's `failure_mode_allow` sends the request on to the origin.
 
     No HTTP/2 keepalive pings: a gRPC server answers pings more often than every five minutes with GOAWAY
@@ -137,13 +137,17 @@ def sidecar_cluster(worker_sockets: Sequence[Path]) -> Cluster:
             )
         },
         circuit_breakers=_circuit_breakers(),
-        common_lb_config=ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=0.0)),
+        common_lb_config=ClusterCommonLbConfig(
+            healthy_panic_threshold=Percent(value=0.0),
+            # By default a second may pass before a change of health reaches the load balancer.
+            update_merge_window=timedelta(0),
+        ),
         health_checks=[
             HealthCheck(
                 timeout=timedelta(seconds=1),
-                interval=timedelta(seconds=1),
+                interval=timedelta(milliseconds=500),
                 # Without it a cluster that has had no traffic yet is checked once a minute only.
-                no_traffic_interval=timedelta(seconds=1),
+                no_traffic_interval=timedelta(milliseconds=500),
                 unhealthy_interval=timedelta(milliseconds=250),
                 unhealthy_threshold=1,
                 healthy_threshold=1,
@@ -161,9 +165,10 @@ def sidecar_cluster(worker_sockets: Sequence[Path]) -> Cluster:
             enforcing_consecutive_gateway_failure=0,
             enforcing_success_rate=0,
             enforcing_local_origin_success_rate=0,
-            interval=timedelta(milliseconds=500),
-            base_ejection_time=timedelta(seconds=1),
-            max_ejection_time=timedelta(seconds=5),
+            # Short, as a worker that comes back early costs a few quick failures and one kept out costs hits.
+            interval=timedelta(milliseconds=250),
+            base_ejection_time=timedelta(milliseconds=250),
+            max_ejection_time=timedelta(seconds=1),
             max_ejection_percent=100,
         ),
     )
