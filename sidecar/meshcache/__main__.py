@@ -1,4 +1,4 @@
-"""`python -m meshcache`: the command `meshcache`."""
+"""`python -m meshcache`: the command line."""
 
 from meshcache.cli import main
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 COMMANDS: Final[dict[str, str]] = {
+    "up": "meshcache.cli.up:up",
+    "serve": "meshcache.cli.serve:serve",
+    "status": "meshcache.cli.status:status",
     "validate": "meshcache.cli.validate:validate",
     "explain": "meshcache.cli.explain:explain",
 }

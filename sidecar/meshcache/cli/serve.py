@@ -20,8 +20,13 @@ def serve(
         typer.Option(help="Worker i listens on worker-<i>.sock in it.  [default: <data>/run]", show_default=False),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes.")] = 1,
-    warm: Annotated[str, typer.Option(help="redis:// or rediss://; else an LMDB file in the data folder.")] = "",
-    cold: Annotated[str, typer.Option(help="Store for large answers; else a folder in the data folder.")] = "",
+    warm: Annotated[
+        str,
+        typer.Option(envvar="MESHCACHE_WARM", help="redis:// or rediss://; else an LMDB file in the data folder."),
+    ] = "",
+    cold: Annotated[
+        str, typer.Option(envvar="MESHCACHE_COLD", help="Store for large answers; else a folder in the data folder.")
+    ] = "",
     metrics_listen: Annotated[
         str,
         typer.Option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from meshcache import __version__
 from meshcache.admin.app import admin_app, metrics_app
 from meshcache.admin.server import EmbeddedServer, bind_unix
+from meshcache.cli.paths import admin_socket
 from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
 from meshcache.observe import logs
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 
 DEFAULT_METRICS_LISTEN: Final = "127.0.0.1:9464"
 ADMIN_SOCKET_MODE: Final = 0o600
-
-
-def admin_socket(data: Path) -> Path:
-    """Where the admin API of the sidecar with this data folder listens."""
-    return data / "run" / "admin.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +82,12 @@ async def run_sidecar(options: SidecarOptions) -> int:
 
 
 def fail(error: Exception) -> int:
-    """Say on stderr what is wrong, one line for each thing; returns the exit status 1."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    sys.stderr.write("".join(f"error: {logs.redact(line)}\n" for line in lines))
+    """Say on stderr what is wrong; returns the exit status 1."""
+    if isinstance(error, PolicyErrors):
+        text = f"meshcache: the policies are refused, and there is no earlier set to serve by:\n{error}"
+    else:
+        text = f"meshcache: {str(error) or type(error).__name__}"
+    sys.stderr.write(logs.redact(text) + "\n")
     return 1
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshcache.cli.app import CommandError
+
 if TYPE_CHECKING:
     from meshcache.extproc.status import Status
 
@@ -29,8 +31,7 @@ def status(
     try:
         found = msgspec.json.decode(body, type=Status)
     except msgspec.DecodeError as error:
-        typer.echo(f"error: the sidecar of {data} answered what this release does not understand: {error}", err=True)
-        raise typer.Exit(1) from error
+        raise CommandError(f"the sidecar of {data} answered what this release does not understand: {error}") from error
     typer.echo(body.decode() if as_json else _readable(found))
     if not found.well:
         raise typer.Exit(1)
@@ -39,7 +40,7 @@ def status(
 def _ask(data: Path) -> bytes:
     import httpx
 
-    from meshcache.cli.sidecar import admin_socket
+    from meshcache.cli.paths import admin_socket
 
     path = admin_socket(data)
     try:
@@ -55,8 +56,7 @@ def _ask(data: Path) -> bytes:
         reason = (
             f"no meshcache is running with the data folder {data}: start it with `meshcache up`, or give its --data"
         )
-    typer.echo(f"error: {reason}", err=True)
-    raise typer.Exit(1)
+    raise CommandError(reason)
 
 
 def _readable(status: Status) -> str:

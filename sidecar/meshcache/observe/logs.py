@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from typing import IO, TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import structlog
 
@@ -57,14 +57,14 @@ def _redact_field(key: object, value: Any) -> Any:
     return value
 
 
-def log_format(wanted: str, stream: IO[str] | None = None) -> Literal["json", "console"]:
+def log_format(wanted: str, stream: TextIO | None = None) -> Literal["json", "console"]:
     """`json` or `console`: what `wanted` says, or for `auto` the readable form when `stream` is a terminal."""
     if wanted == "auto":
         return "console" if (stream or sys.stderr).isatty() else "json"
     return "console" if wanted == "console" else "json"
 
 
-def configure(level: str = "info", form: str = "json", stream: IO[str] | None = None) -> None:
+def configure(level: str = "info", form: str = "json", stream: TextIO | None = None) -> None:
     """Set up logging for this process. `level` is one of `LEVELS`, `form` is `json`, `console` or `auto`."""
     stream = stream or sys.stderr
     shared: list[Processor] = [

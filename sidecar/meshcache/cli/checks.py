@@ -1,0 +1,85 @@
+"""What `meshcache up` checks before it starts anything; each check raises `StartError` with one line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+import redis.asyncio
+from redis.exceptions import RedisError
+
+from meshcache.cli.paths import shipped_policies
+from meshcache.envoy.clusters import Origin
+from meshcache.observe.logs import redact
+from meshcache.process import StartError
+
+REDIS_TIMEOUT: Final = 3.0
+REDIS_SCHEMES: Final = frozenset({"redis", "rediss"})
+
+
+def parse_origin(text: str) -> Origin:
+    """`--origin`: scheme, host and port, nothing else. The origin sees its own name as `host`."""
+    parts, port = _split(text, "--origin")
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise StartError(f"--origin {redact(text)!r} is not http://HOST:PORT or https://HOST:PORT")
+    if parts.username or parts.password or parts.path.strip("/") or parts.query or parts.fragment:
+        raise StartError(f"--origin {redact(text)!r}: give scheme, host and port only; paths come from the requests")
+    tls = parts.scheme == "https"
+    authority = parts.netloc if port is not None else parts.netloc.rstrip(":")
+    return Origin(parts.hostname, port or (443 if tls else 80), tls=tls, host_header=authority)
+
+
+async def check_warm(url: str) -> None:
+    """`--warm`: empty, or a Redis that answers a ping."""
+    if not url:
+        return
+    parts, _port = _split(url, "--warm")
+    if parts.scheme not in REDIS_SCHEMES or not parts.hostname:
+        raise StartError(f"--warm {redact(url)!r} is not redis://HOST:PORT or rediss://HOST:PORT")
+    try:
+        client = redis.asyncio.from_url(
+            url, socket_connect_timeout=REDIS_TIMEOUT, socket_timeout=REDIS_TIMEOUT, retry_on_timeout=False
+        )
+    except (ValueError, RedisError) as error:
+        raise StartError(f"--warm {redact(url)!r} is malformed: {error}") from error
+    try:
+        await client.ping()
+    except (RedisError, OSError) as error:
+        reason = redact(str(error)) or type(error).__name__
+        raise StartError(f"--warm {redact(url)} is not reachable: {reason}; start it, or leave --warm out") from error
+    finally:
+        await client.aclose()
+
+
+def policy_folder(given: Path | None) -> tuple[Path, bool]:
+    """The folder to watch, and whether it was made just now from the shipped examples.
+
+    A folder that was named must be there. Without a name it is `./policies`, which a clone has; elsewhere the
+    examples are copied to it, because they are meant to be edited.
+    """
+    if given is not None:
+        if not given.is_dir():
+            what = "is not a folder" if given.exists() else "does not exist"
+            raise StartError(f"--policies {given} {what}; leave it out to get the examples")
+        if not os.access(given, os.R_OK | os.X_OK):
+            raise StartError(f"--policies {given} cannot be read")
+        return given, False
+    folder = Path("policies")
+    if folder.is_dir():
+        return folder, False
+    try:
+        shutil.copytree(shipped_policies(), folder)
+    except (OSError, shutil.Error) as error:
+        raise StartError(f"the example policies cannot be copied to {folder.absolute()}: {error}") from error
+    return folder, True
+
+
+def _split(url: str, option: str) -> tuple[SplitResult, int | None]:
+    try:
+        parts = urlsplit(url)
+        return parts, parts.port
+    except ValueError as error:
+        raise StartError(f"{option} {redact(url)!r} is malformed: {error}") from error

@@ -1,0 +1,17 @@
+"""Where things are: sockets in a data folder, the policies that ship with meshcache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def admin_socket(data: Path) -> Path:
+    """Where the admin API of the sidecar with this data folder listens."""
+    return data / "run" / "admin.sock"
+
+
+def shipped_policies() -> Path:
+    """The example policies: inside an installed package, or beside the sources in a clone."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "examples" / "policies"
+    return installed if installed.is_dir() else package.parents[1] / "policies"
