@@ -24,7 +24,7 @@ def test_forwarded() -> None:
 
 @pytest.mark.parametrize("reason", list(MissReason))
 def test_reasons_of_a_miss_appear_under_their_own_name(reason: MissReason) -> None:
-    assert forwarded(reason.value) == f"meshcache; fwd={reason.value}"
+    assert forwarded(reason) == f"meshcache; fwd={reason.value}"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from meshcache.engine.decisions import MissReason
 
 CACHE_NAME = "meshcache"
 
@@ -21,7 +24,7 @@ def hit(*, ttl: float | None = None, detail: str | None = None) -> str:
 
 
 def forwarded(
-    reason: Forward,
+    reason: Forward | MissReason,
     *,
     status: int | None = None,
     stored: bool = False,
