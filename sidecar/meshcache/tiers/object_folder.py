@@ -1,0 +1,221 @@
+"""A folder that several processes use as a bounded store of many values: blocking calls, for threads.
+
+Plain files rather than an object-store client: the modification time holds the expiry, so that a sweep reads no file
+(attributes are not to be had for local files there), a read is one open and one read (a third of the client's
+time), and what is not a plain file (a pipe, a link) is refused rather than waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from meshcache.tiers.base import TierError, Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_SWEPT_TO = 0.75
+"""Share of `max_bytes` down to which a sweep goes: room for what comes before the next."""
+_SWEEP_AFTER = 1 / 32
+"""Share of `max_bytes` that one process may write before it asks for a sweep: eight processes stay within."""
+_SCRATCH = "tmp"
+_SCRATCH_KEPT = 600.0
+_FILE_OVERHEAD = 4096
+"""A file takes whole blocks, and an inode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep removed, and what it left."""
+
+    expired: int
+    evicted: int
+    left_bytes: int
+
+
+class ObjectFolder:
+    """One file for each 32-byte key, at `ab/cd/<rest>` by its hex digits. Raises `TierError` only."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        """`path` is made when absent, at the first write."""
+        self._path = os.fspath(path)
+        self._max_bytes = max_bytes
+        self.largest_value = max_bytes // 8
+        self._written = 0
+
+    def read(self, key: bytes, now: float) -> bytes | None:
+        """The value under `key`, unless it has expired at `now` (Unix seconds)."""
+        try:
+            # Not to be led elsewhere by a link, nor to wait for the other end of a pipe.
+            descriptor = os.open(self._file(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return None
+            raise _translated(error) from error
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_mtime <= now or status.st_size > self.largest_value:
+                return None
+            with os.fdopen(os.dup(descriptor), "rb", buffering=0) as file:
+                return file.readall()
+        except OSError as error:
+            raise _translated(error) from error
+        finally:
+            os.close(descriptor)
+
+    def write(self, key: bytes, value: bytes, expires_at: float) -> None:
+        """Put `value` under `key` whole or not at all, until `expires_at` (Unix seconds).
+
+        Not synced: after a crash of the machine a file may hold anything, which its signature tells.
+        """
+        target = self._file(key)
+        scratch = os.path.join(self._path, _SCRATCH, secrets.token_hex(16))
+        try:
+            descriptor = self._create(scratch)
+            try:
+                with os.fdopen(descriptor, "wb", buffering=0) as file:
+                    view = memoryview(value)
+                    while view:
+                        view = view[file.write(view) :]
+                    os.utime(file.fileno(), (expires_at, expires_at))
+                try:
+                    os.replace(scratch, target)
+                except FileNotFoundError:
+                    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+                    os.replace(scratch, target)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(scratch)
+                raise
+        except OSError as error:
+            raise _translated(error) from error
+        self._written += len(value) + _FILE_OVERHEAD
+
+    def remove(self, key: bytes) -> None:
+        """Forget `key`."""
+        try:
+            os.unlink(self._file(key))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            pass
+        except OSError as error:
+            raise _translated(error) from error
+
+    def wants_sweep(self) -> bool:
+        """Whether this process has written so much since it last saw a sweep that another is due."""
+        return self._written > self._max_bytes * _SWEEP_AFTER
+
+    def sweep(self, now: float) -> Swept | None:
+        """Remove what has expired at `now`, then what was written first until the bound is kept with some room.
+
+        None when another process is sweeping, which serves as well.
+        """
+        self._written = 0
+        try:
+            with self._sweeping() as mine:
+                return self._sweep(now) if mine else None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _translated(error) from error
+
+    def _sweep(self, now: float) -> Swept:
+        expired = evicted = total = 0
+        kept: list[tuple[float, int, str]] = []
+        for entry in self._files():
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            size = status.st_size + _FILE_OVERHEAD
+            if status.st_mtime <= now:
+                expired += _unlinked(entry.path)
+            else:
+                total += size
+                kept.append((status.st_ctime, size, entry.path))
+        if total > self._max_bytes:
+            kept.sort()
+            for _, size, path in kept:
+                if total <= self._max_bytes * _SWEPT_TO:
+                    break
+                evicted += _unlinked(path)
+                total -= size
+        self._sweep_scratch()
+        return Swept(expired, evicted, total)
+
+    def _sweep_scratch(self) -> None:
+        """Remove what writers that were killed left half done."""
+        before = time.time() - _SCRATCH_KEPT
+        for entry in _listed(os.path.join(self._path, _SCRATCH)):
+            with contextlib.suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_ctime < before:
+                    os.unlink(entry.path)
+
+    def _files(self) -> Iterator[os.DirEntry[str]]:
+        for first in _listed(self._path):
+            if len(first.name) == 2 and first.is_dir(follow_symlinks=False):
+                for second in _listed(first.path):
+                    if second.is_dir(follow_symlinks=False):
+                        yield from _listed(second.path)
+
+    def _file(self, key: bytes) -> str:
+        name = key.hex()
+        return os.path.join(self._path, name[:2], name[2:4], name[4:])
+
+    def _create(self, scratch: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return os.open(scratch, flags, 0o600)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(scratch), mode=0o700, exist_ok=True)
+            return os.open(scratch, flags, 0o600)
+
+    @contextlib.contextmanager
+    def _sweeping(self) -> Iterator[bool]:
+        """Be the one process that sweeps; False when there is one already. Given up by the system when it dies."""
+        descriptor = os.open(os.path.join(self._path, "sweep.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(descriptor)
+
+
+def _listed(path: str) -> list[os.DirEntry[str]]:
+    """What is in a folder; nothing when it is gone."""
+    try:
+        with os.scandir(path) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _unlinked(path: str) -> int:
+    try:
+        os.unlink(path)
+    except OSError:
+        return 0
+    return 1
+
+
+def _translated(error: OSError) -> TierError:
+    kind = Trouble.IO
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        kind = Trouble.FULL
+    elif error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        kind = Trouble.REFUSED
+    return TierError(f"cold folder: {error.strerror}", kind)

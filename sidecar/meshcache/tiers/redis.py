@@ -1,0 +1,320 @@
+"""The warm tier of a fleet: one Redis or Valkey server that all pods share.
+
+Keys in the store (`mc1:` is the version of this scheme): `mc1:k:<hex>` an entry, `mc1:e:<page>` 256 epoch words of 8
+bytes behind one base word, `mc1:g` the word of all. The epoch of a resource is these three words combined. The
+words are random and made by whoever misses them, so that words lost to eviction, expiry or a flush leave entries
+dead, not undead; and there is a fixed number of them (8 MiB in all), however many resources are invalidated.
+A server that comes back with an old snapshot of its data brings back the words of then, too: an invalidation since is
+lost, and freshness alone bounds what is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from meshcache.engine.decisions import TierName
+from meshcache.tiers.base import EPOCH_BYTES, TierError, TierRead, Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PREFIX = "mc1:"
+_ALL = f"{_PREFIX}g"
+_WORDS_PER_PAGE = 256
+_PAGES = 4096
+_WORDS_KEPT = 90 * 86400
+"""Seconds after which a page of epochs is forgotten, and with it (long gone) what was stored under it."""
+_CONNECTIONS = 32
+_MOST_OWED = 10_000
+_BATCH = 256
+_LONGEST_RETRY = 5.0
+_SCHEMES = ("redis", "rediss", "unix")
+
+
+class RedisTier:
+    """Implements `Tier` over `redis://`, `rediss://` and `unix://`. Nothing is retried but invalidations.
+
+    Those that cannot be made are remembered, up to 10,000, then as one that makes everything dead; they are
+    tried again until done, at growing intervals of up to 5 s. Messages never hold the URL's credentials.
+    """
+
+    on_board = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: TierName = TierName.WARM,
+        socket_timeout: float = 1.0,
+        connect_timeout: float = 0.5,
+    ) -> None:
+        """Timeouts in seconds; callers usually wait for less. Raises `ValueError` for a URL that cannot be used."""
+        self.name = name
+        self.where = _checked(url)
+        """The store's address without credentials, for messages."""
+        self._socket_timeout = socket_timeout
+        try:
+            pool = BlockingConnectionPool.from_url(
+                url,
+                max_connections=_CONNECTIONS,
+                timeout=connect_timeout,
+                socket_timeout=socket_timeout,
+                socket_connect_timeout=connect_timeout,
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,
+                driver_info=None,
+            )
+        except (ValueError, TypeError, OSError):
+            # The library's message may quote the URL, and thereby the password.
+            raise ValueError(f"{self.where}: not a usable store URL") from None
+        self._redis: Redis = Redis.from_pool(pool)
+        self._owed: dict[bytes, int] = {}
+        self._owes_all = 0
+        self._numbers = 0
+        self._retrying: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def ping(self) -> None:
+        """Check, for the start, that the store answers and lets us in. Raises `TierError` with a line for people."""
+        try:
+            await self._send([("PING",)])
+        except TierError as error:
+            raise TierError(f"{self.where}: {error}", error.kind) from None
+
+    async def get(self, key: bytes, resource: bytes) -> TierRead:
+        """See `Tier`. One round trip, save for the first look at a page of epochs."""
+        if self._owes(resource):
+            return TierRead(None, b"")
+        value, *words = await self._send([("GET", _entry(key)), *_word_reads(resource)])
+        epoch = _combined(words)
+        if not epoch:
+            # No words: whatever is stored was stored under others, which are lost.
+            return TierRead(None, await self._establish(resource, words))
+        if self._owes(resource):
+            return TierRead(None, b"")
+        return TierRead(value if isinstance(value, bytes) else None, epoch)
+
+    async def epoch(self, resource: bytes) -> bytes:
+        """See `Tier`."""
+        if self._owes(resource):
+            return b""
+        words = await self._send(_word_reads(resource))
+        return _combined(words) or await self._establish(resource, words)
+
+    async def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        """See `Tier`."""
+        await self._send([("SET", _entry(key), value, "PX", max(1, int(ttl * 1000)))])
+
+    async def delete(self, key: bytes) -> None:
+        """See `Tier`."""
+        await self._send([("DEL", _entry(key))])
+
+    async def invalidate(self, resource: bytes) -> None:
+        """See `Tier`."""
+        number = self._owe(resource)
+        if self._retrying is not None and not self._retrying.done():
+            raise TierError("store is away; the invalidation will follow", Trouble.UNREACHABLE)
+        try:
+            await self._change_words({resource: number})
+        except BaseException:
+            if not self._closed:
+                self._retrying = asyncio.get_running_loop().create_task(self._retry())
+            raise
+
+    async def close(self) -> None:
+        """See `Tier`. Invalidations still owed get one last try."""
+        self._closed = True
+        if self._retrying is not None:
+            self._retrying.cancel()
+            await asyncio.gather(self._retrying, return_exceptions=True)
+        try:
+            async with asyncio.timeout(self._socket_timeout):
+                if self._owed or self._owes_all:
+                    await self._pay()
+        except (TierError, TimeoutError):
+            pass
+        finally:
+            await self._redis.aclose()
+
+    @property
+    def owed(self) -> int:
+        """Invalidations that are still to be made in the store."""
+        return len(self._owed) + bool(self._owes_all)
+
+    def _owes(self, resource: bytes) -> bool:
+        return bool(self._owes_all) or resource in self._owed
+
+    def _owe(self, resource: bytes) -> int:
+        self._numbers += 1
+        if len(self._owed) >= _MOST_OWED and resource not in self._owed:
+            self._owed.clear()
+            self._owes_all = self._numbers
+        elif not self._owes_all:
+            self._owed[resource] = self._numbers
+        else:
+            self._owes_all = self._numbers
+        return self._numbers
+
+    async def _retry(self) -> None:
+        pause = 0.1
+        while self.owed:
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads load, hides nothing
+            try:
+                await self._pay()
+                pause = 0.1
+            except TierError:
+                pause = min(_LONGEST_RETRY, pause * 2)
+
+    async def _pay(self) -> None:
+        """Make all invalidations that are owed. Raises `TierError` at the first that cannot be made."""
+        while self._owes_all:
+            number = self._owes_all
+            await self._send([("SET", _ALL, secrets.token_bytes(EPOCH_BYTES), "EX", _WORDS_KEPT)])
+            # Another one may have come while this was under way; then it is not covered.
+            if self._owes_all == number:
+                self._owes_all = 0
+        while self._owed:
+            await self._change_words(dict(list(self._owed.items())[:_BATCH]))
+
+    async def _change_words(self, resources: dict[bytes, int]) -> None:
+        """Give `resources` new epoch words, each page complete with its base, and strike them off what is owed."""
+        commands: list[tuple[Any, ...]] = []
+        for resource in resources:
+            page, offset = _word_at(resource)
+            commands.append(("SET", page, secrets.token_bytes(EPOCH_BYTES), "NX", "EX", _WORDS_KEPT))
+            commands.append(("SETRANGE", page, offset, secrets.token_bytes(EPOCH_BYTES)))
+        try:
+            await self._send(commands, atomic=True)
+        except TierError as error:
+            if error.kind is not Trouble.FULL:
+                raise
+            # A full store takes no writes but deletions, and without their page the resources are dead as well.
+            await self._send([("DEL", *{_word_at(resource)[0] for resource in resources})])
+        for resource, number in resources.items():
+            if self._owed.get(resource) == number:
+                del self._owed[resource]
+
+    async def _establish(self, resource: bytes, words: Sequence[Any]) -> bytes:
+        """Make what words are missing for `resource`; its epoch, empty when they still are."""
+        page, _ = _word_at(resource)
+        base, _, world = words
+        commands: list[tuple[Any, ...]] = []
+        for name, word in ((page, base), (_ALL, world)):
+            if word and not _is_word(word):
+                commands.append(("DEL", name))  # not of our making
+            if not _is_word(word):
+                commands.append(("SET", name, secrets.token_bytes(EPOCH_BYTES), "NX", "EX", _WORDS_KEPT))
+        replies = await self._send([*commands, *_word_reads(resource)])
+        return _combined(replies[-3:])
+
+    async def _send(self, commands: Sequence[tuple[Any, ...]], *, atomic: bool = False) -> list[Any]:
+        """The replies to `commands`, sent together. A reply may be the error that a key is of another type.
+
+        Raises `TierError` for any other error.
+        """
+        try:
+            async with self._redis.pipeline(transaction=atomic) as pipeline:
+                for command in commands:
+                    pipeline.execute_command(*command)
+                replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        except (RedisError, OSError, TimeoutError) as error:
+            raise _translated(error) from None
+        for reply in replies:
+            if isinstance(reply, Exception) and not _is_foreign(reply):
+                raise _translated(reply) from None
+        return replies
+
+
+def _entry(key: bytes) -> str:
+    return f"{_PREFIX}k:{key.hex()}"
+
+
+def _word_at(resource: bytes) -> tuple[str, int]:
+    """Page and offset of a resource's word."""
+    index = int.from_bytes(resource[:8], "little") % (_PAGES * _WORDS_PER_PAGE)
+    page, word = divmod(index, _WORDS_PER_PAGE)
+    return f"{_PREFIX}e:{page}", EPOCH_BYTES * (1 + word)
+
+
+def _word_reads(resource: bytes) -> list[tuple[Any, ...]]:
+    page, offset = _word_at(resource)
+    last = EPOCH_BYTES - 1
+    return [("GETRANGE", page, 0, last), ("GETRANGE", page, offset, offset + last), ("GET", _ALL)]
+
+
+def _combined(words: Sequence[Any]) -> bytes:
+    """The epoch made of base word, own word (zero where the page is not that long) and word of all, or nothing."""
+    base, own, world = words
+    if not (_is_word(base) and _is_word(world)):
+        return b""
+    combined = int.from_bytes(base) ^ int.from_bytes(own) ^ int.from_bytes(world)
+    return combined.to_bytes(EPOCH_BYTES)
+
+
+def _is_word(reply: object) -> bool:
+    return isinstance(reply, bytes) and len(reply) == EPOCH_BYTES
+
+
+def _is_foreign(reply: Exception) -> bool:
+    return isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
+
+
+def _checked(url: str) -> str:
+    """`url` without credentials. Raises `ValueError`, whose message has none either."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise ValueError("store URL is not well formed") from None
+    if parts.scheme not in _SCHEMES:
+        raise ValueError(f"store URL must begin with one of {', '.join(f'{scheme}://' for scheme in _SCHEMES)}")
+    for option, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if option != "db" and not option.startswith("ssl_"):
+            raise ValueError(f"store URL has the option {option!r}; only db and ssl_* are known")
+    if parts.scheme == "unix":
+        return f"unix://{parts.path}"
+    if not host:
+        raise ValueError("store URL names no host")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{shown}" + (f":{port}" if port is not None else "")
+
+
+def _translated(error: Exception) -> TierError:
+    """Our error for one of the client library. Of its text only what the server said is kept, never the URL."""
+    match error:
+        case AuthenticationError() | AuthorizationError() | NoPermissionError():
+            return TierError("the store refuses our credentials", Trouble.REFUSED)
+        case ReadOnlyError():
+            return TierError("the store accepts no writes", Trouble.REFUSED)
+        case OutOfMemoryError():
+            return TierError("the store is full", Trouble.FULL)
+        case BusyLoadingError():
+            return TierError("the store is loading its data", Trouble.UNREACHABLE)
+        case RedisTimeoutError() | TimeoutError():
+            return TierError("the store does not answer in time", Trouble.TIMEOUT)
+        case RedisConnectionError() | OSError():
+            return TierError("the store cannot be reached", Trouble.UNREACHABLE)
+        case ResponseError() if str(error).startswith("NOAUTH"):
+            return TierError("the store wants credentials", Trouble.REFUSED)
+        case _:
+            return TierError(f"the store answered {type(error).__name__}", Trouble.PROTOCOL)
