@@ -1,4 +1,4 @@
-"""What the suite can be pointed at: meshcache, and two whose results are known, which tells whether the runner is right."""
+"""What the suite can be pointed at: meshcache, and two whose known results tell whether the runner is right."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def target(name: str, origin_port: int, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def _plain_envoy(port: int, origin_port: int, folder: Path, filters: Sequence[Json]) -> Iterator[None]:
-    document = bootstrap([listener("front", port, [forward("origin")], filters)], [cluster("origin", origin_port)])
+    document = bootstrap([listener("front", port, forward("origin"), filters)], [cluster("origin", origin_port)])
     with running_envoy("envoy", document, folder):
         yield
 

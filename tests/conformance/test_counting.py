@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from conformance import suite
 from conformance.counting import Case, count, parse_catalogue, report
 

@@ -1,0 +1,192 @@
+"""The ways of a request that are measured: each with real Envoy, one worker thread, and an origin that answers at once.
+
+All but the origin run the bootstrap that `meshcache up` runs, so that a pair differs in what it is named for only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envoy_data_plane.envoy.extensions.filters.http.cache.v3 import CacheConfig
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
+from envoy_data_plane.envoy.extensions.http.cache.simple_http_cache.v3 import SimpleHttpCacheConfig
+
+from bench.envoys import bootstrap, direct_response, listener, running_envoy
+from bench.processes import LOOPBACK, MeasurementError, accepts, free_port, running
+from meshcache.envoy.bootstrap import BootstrapOptions, DirectResponse, build_bootstrap
+from meshcache.envoy.clusters import Origin
+from meshcache.envoy.render import pack, to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from email.message import Message
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parent
+BODY = json.dumps({"labels": [{"name": f"label {n}", "score": round(1 / (n + 2), 4)} for n in range(14)]})
+"""What the origin answers: some 500 bytes."""
+ORIGIN_HEADERS = {"content-type": "application/json", "cache-control": "max-age=3600", "etag": '"bench"'}
+MESSAGE_TIMEOUT = 5.0
+"""Seconds. Long, so that a stall shows as latency, not as a request that went to the origin instead."""
+READY_SECONDS = 15.0
+ADDED_BY_ENVOY = frozenset({"server", "content-length", "connection", "transfer-encoding"})
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way that requests can take, and how to tell that they took it."""
+
+    name: str
+    url: str
+    reaches_origin: bool
+    unique: bool = False
+    """Whether every request is for another URL."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cache_status: str = ""
+    """A regular expression that `cache-status` has to match once the way is ready; empty: there is none."""
+
+    def prepare(self) -> Mapping[str, str]:
+        """Ask until the answer shows that this way was taken; gives that answer's headers.
+
+        Raises `MeasurementError` when it does not within `READY_SECONDS`.
+        """
+        deadline = time.monotonic() + READY_SECONDS
+        asked = 0
+        while True:
+            asked += 1
+            status, headers, body = get(f"{self.url}check-{asked}" if self.unique else self.url, self.headers)
+            found = headers.get("cache-status", "")
+            if (
+                status == 200
+                and body == BODY
+                and re.search(self.cache_status, found)
+                and bool(found) == bool(self.cache_status)
+            ):
+                return headers
+            if time.monotonic() > deadline:
+                raise MeasurementError(f"{self.name}: got status {status} with cache-status {found!r}")
+            time.sleep(0.05)
+
+
+class OriginCounter:
+    """How many requests the origin has answered, from its Envoy's statistics."""
+
+    def __init__(self, admin_port: int) -> None:
+        self._url = f"http://{LOOPBACK}:{admin_port}/stats?format=json&filter=^http.origin.downstream_rq_completed$"
+
+    def read(self) -> int:
+        """Return the count; raises `MeasurementError` when the origin does not tell."""
+        status, _, text = get(self._url)
+        if status != 200:
+            raise MeasurementError(f"the origin's statistics answer {status}")
+        return sum(int(stat["value"]) for stat in json.loads(text)["stats"])
+
+
+@contextmanager
+def running_ways(folder: Path) -> Iterator[tuple[dict[str, Way], OriginCounter]]:
+    """Run everything for the length of the block; gives the ways by name, each seen to work.
+
+    Raises `MeasurementError` when something does not start or does not do what it is measured for.
+    """
+    with ExitStack() as stack:
+        origin_port, admin_port = free_port(), free_port()
+        origin = listener("origin", origin_port, direct_response(BODY, ORIGIN_HEADERS))
+        stack.enter_context(running_envoy("origin", bootstrap([origin], admin=admin_port), folder))
+
+        def front(name: str, socket: Path | None = None, filters: Sequence[HttpFilter] = ()) -> str:
+            port = free_port()
+            options = BootstrapOptions(
+                listen=(LOOPBACK, port),
+                origin=Origin(LOOPBACK, origin_port),
+                worker_sockets=(socket,) if socket else (),
+                refresh_socket=folder / f"{name}-refresh.sock",
+                admin=folder / f"{name}-admin.sock",
+                message_timeout=MESSAGE_TIMEOUT,
+                cache=socket is not None,
+                filters_before=tuple(filters),
+                direct_responses=(DirectResponse("/direct", 200, BODY),),
+            )
+            stack.enter_context(running_envoy(name, to_plain(build_bootstrap(options)), folder))
+            return f"http://{LOOPBACK}:{port}"
+
+        def echo(mode: str, *arguments: str | Path) -> str:
+            socket = folder / f"echo-{mode}.sock"
+            command = [sys.executable, "-m", "bench.echo", mode, socket, *arguments]
+            stack.enter_context(
+                running(
+                    f"echo-{mode}", command, ready=accepts(socket), folder=folder, env={"PYTHONPATH": str(REPOSITORY)}
+                )
+            )
+            return front(f"envoy-echo-{mode}", socket)
+
+        plain = front("envoy")
+        cache = front("envoy-cache", filters=[_cache_filter()])
+        stack.enter_context(_running_sidecar(folder, folder / "envoy-meshcache-refresh.sock"))
+        meshcache = front("envoy-meshcache", folder / "data" / "run" / "worker-0.sock")
+        ways = [
+            Way("direct", f"{plain}/direct", reaches_origin=False),
+            Way("proxy", f"{plain}/hit", reaches_origin=True),
+            Way("envoy-cache", f"{cache}/hit", reaches_origin=False),
+            Way("hit", f"{meshcache}/hit", reaches_origin=False, cache_status=r"meshcache; hit.*\bhot\b"),
+            Way(
+                "warm-hit",
+                f"{meshcache}/warm",
+                reaches_origin=False,
+                headers={"x-user-score": "0.5"},
+                cache_status=r"meshcache; hit.*\bwarm\b",
+            ),
+            Way("miss", f"{meshcache}/miss/", True, unique=True, cache_status=r"meshcache; fwd=uri-miss.*; stored"),
+        ]
+        answers = {way.name: way.prepare() for way in ways}
+        answer = folder / "answer.json"
+        headers = {name: value for name, value in answers["hit"].items() if name not in ADDED_BY_ENVOY}
+        answer.write_text(json.dumps({"headers": headers, "body": BODY}))
+        late = [
+            Way("echo", f"{echo('reply', answer)}/hit", reaches_origin=False, cache_status="meshcache; hit"),
+            Way("pass", f"{echo('pass')}/pass/", reaches_origin=True, unique=True),
+            Way("tee", f"{echo('tee')}/tee/", reaches_origin=True, unique=True),
+            Way("unique-proxy", f"{plain}/proxy/", reaches_origin=True, unique=True),
+        ]
+        for way in late:
+            way.prepare()
+        yield {way.name: way for way in (*ways, *late)}, OriginCounter(admin_port)
+
+
+@contextmanager
+def _running_sidecar(folder: Path, refresh_socket: Path) -> Iterator[None]:
+    data = folder / "data"
+    command: list[str | Path] = [Path(sys.executable).parent / "meshcache", "serve"]
+    command += ["--policies", HERE / "policies", "--data", data, "--metrics-listen", f"{LOOPBACK}:{free_port()}"]
+    command += ["--refresh-url", f"unix:{refresh_socket}"]
+    with running("meshcache", command, ready=accepts(data / "run" / "worker-0.sock"), folder=folder, timeout=60):
+        yield
+
+
+def _cache_filter() -> HttpFilter:
+    settings = CacheConfig(typed_config=pack(SimpleHttpCacheConfig()))
+    return HttpFilter(name="envoy.filters.http.cache", typed_config=pack(settings))
+
+
+def get(url: str, headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, str], str]:
+    """Return status, headers (lower-case names) and text; raises `MeasurementError` when there is no answer."""
+    request = urllib.request.Request(url, headers=dict(headers or {}))
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.status, _lower(response.headers), response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, _lower(error.headers), error.read().decode(errors="replace")
+    except OSError as error:
+        raise MeasurementError(f"no answer from {url}: {error}") from error
+
+
+def _lower(headers: Message) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,71 @@
+"""Load by wrk, and what it reports."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.processes import MeasurementError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HERE = Path(__file__).parent
+MISSING = "wrk is not installed; Debian, Ubuntu: apt-get install wrk; Fedora: dnf install wrk; else github.com/wg/wrk"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run: requests answered, requests per second, latencies in milliseconds."""
+
+    requests: int
+    rps: float
+    p50_ms: float
+    p99_ms: float
+
+
+def require_wrk() -> None:
+    """Raise `MeasurementError`, saying how to install it, when wrk is missing."""
+    if shutil.which("wrk") is None:
+        raise MeasurementError(MISSING)
+
+
+def run_wrk(
+    url: str, *, seconds: int, connections: int, unique: bool = False, headers: Mapping[str, str] | None = None
+) -> Sample:
+    """Load a URL from one thread; `unique` appends to it something that no request has had before.
+
+    Raises `MeasurementError` when any request failed: a socket error, a timeout, or a status of 400 and above.
+    """
+    script = HERE / ("unique.lua" if unique else "report.lua")
+    command = ["wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s"]
+    for name, value in (headers or {}).items():
+        command += ["--header", f"{name}: {value}"]
+    command += ["--script", str(script), url, "--", uuid.uuid4().hex[:8]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
+    if done.returncode != 0:
+        output = done.stderr.strip() or done.stdout.strip()
+        raise MeasurementError(f"wrk failed with status {done.returncode}: {output}")
+    return parse(done.stdout)
+
+
+def parse(output: str) -> Sample:
+    """Read the last line, which `report.lua` writes; raises `MeasurementError` for failed requests, or none at all."""
+    lines = output.strip().splitlines()
+    try:
+        found = json.loads(lines[-1])
+        requests, duration = int(found["requests"]), float(found["duration"])
+        p50, p99, errors = float(found["p50"]), float(found["p99"]), dict(found["errors"])
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise MeasurementError(f"wrk's report cannot be read: {output[-500:]!r}") from error
+    failed = {kind: number for kind, number in errors.items() if number}
+    if failed:
+        raise MeasurementError(f"requests failed: {', '.join(f'{kind} {number}' for kind, number in failed.items())}")
+    if not requests:
+        raise MeasurementError("no request was answered")
+    return Sample(requests=requests, rps=requests / (duration / 1e6), p50_ms=p50 / 1e3, p99_ms=p99 / 1e3)
