@@ -53,6 +53,7 @@ MAIN_LISTENER = "meshcache"
 REFRESH_LISTENER = "meshcache-refresh"
 INGRESS = "ingress"
 """Statistics of client traffic stand under `http.ingress.`."""
+HTTP_CONNECTION_MANAGER = "envoy.filters.network.http_connection_manager"
 STREAM_IDLE_TIMEOUT = 300.0
 """Seconds without a byte in either direction after which a stream is cut; the only bound on slow origins."""
 
@@ -138,11 +139,7 @@ def _listener(name: str, address: Address, manager: HttpConnectionManager) -> Li
         address=address,
         # With SO_REUSEPORT a second Envoy of the same user would share the port in silence instead of failing.
         enable_reuse_port=False,
-        filter_chains=[
-            FilterChain(
-                filters=[Filter(name="envoy.filters.network.http_connection_manager", typed_config=pack(manager))]
-            )
-        ],
+        filter_chains=[FilterChain(filters=[Filter(name=HTTP_CONNECTION_MANAGER, typed_config=pack(manager))])],
     )
 
 

@@ -32,6 +32,7 @@ SIDECAR_CLUSTER = "meshcache"
 AUTHORITY = "meshcache"
 """`:authority` of calls to the sidecar. Unset, it is the cluster's name, which in Istio is no valid authority."""
 
+ROUTER = "envoy.filters.http.router"
 REQUEST_ATTRIBUTES = ("source.address", "connection.mtls", "xds.cluster_name")
 RESPONSE_ATTRIBUTES = ("response.code_details",)
 
@@ -90,18 +91,21 @@ def ext_proc(*, message_timeout: float, max_message_timeout: float) -> HttpFilte
     )
 
 
-def router() -> HttpFilter:
-    """The terminal filter, which also removes internal headers from what goes to origins and from what they send.
+def upstream_filters() -> list[HttpFilter]:
+    """The router's filters towards the origin: internal headers are removed from what goes there and comes back.
 
-    It does so in the upstream filter chain. A filter between ext_proc and the router would see the sidecar's
-    immediate replies as well, and take their internal headers away from the filters in front.
-    `x-envoy-*` headers are not added, so that the origin's answer passes as it is.
+    A filter between ext_proc and the router would not do: the sidecar's immediate replies run through it too, and
+    it would take their internal headers away from the filters in front.
     """
-    upstream = [
+    return [
         _strip_internal("meshcache.strip.origin"),
         HttpFilter(name="envoy.filters.http.upstream_codec", typed_config=pack(UpstreamCodec())),
     ]
+
+
+def router() -> HttpFilter:
+    """The terminal filter; it adds no `x-envoy-*` header, so that the origin's answer passes as it is."""
     return HttpFilter(
-        name="envoy.filters.http.router",
-        typed_config=pack(Router(suppress_envoy_headers=True, upstream_http_filters=upstream)),
+        name=ROUTER,
+        typed_config=pack(Router(suppress_envoy_headers=True, upstream_http_filters=upstream_filters())),
     )

@@ -1,0 +1,165 @@
+"""The Istio manifests that hold Envoy configuration, from the same builders as the bootstrap.
+
+`python -m meshcache.envoy.istio istio` writes them into the folder `istio`; with `--check` it only compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from envoy_data_plane.envoy.config.core.v3 import AggregatedConfigSource, ApiVersion, ConfigSource
+from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
+from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
+    HttpConnectionManager,
+    HttpFilter,
+    Rds,
+)
+
+from meshcache.envoy import clusters, filters
+from meshcache.envoy.bootstrap import HTTP_CONNECTION_MANAGER, REFRESH_LISTENER
+from meshcache.envoy.render import pack, to_plain, to_yaml
+from meshcache.envoy.timeouts import message_timeout
+from meshcache.policy.compile import compile_documents
+from meshcache.policy.sources import read_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Context = Literal["SIDECAR_INBOUND", "GATEWAY"]
+
+SOCKET_DIR = Path("/run/meshcache")
+"""The volume that istio-proxy and the sidecar share."""
+
+WORKERS = 2
+"""Workers in a pod; the injection template starts as many."""
+
+GATEWAY_ROUTES = "http.80"
+"""The gateway's own route table, by which background refreshes find the service that a request would."""
+
+SELECTOR_LABEL = "meshcache.dev/cache"
+_HEADER = "# Written by `python -m meshcache.envoy.istio istio`: change the builder, not this file.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class IstioOptions:
+    """What the manifests depend on. Times in seconds."""
+
+    message_timeout: float
+    max_message_timeout: float = 30.0
+    workers: int = WORKERS
+    gateway_routes: str = GATEWAY_ROUTES
+
+
+def envoy_filter(context: Context, options: IstioOptions) -> dict[str, Any]:
+    """The EnvoyFilter that puts the cache into one kind of proxy, as a Kubernetes object.
+
+    ext_proc is inserted before the router, thus behind every authentication and authorization filter, which
+    istiod has put there before patches apply.
+    """
+    role = "sidecar" if context == "SIDECAR_INBOUND" else "gateway"
+    sockets = [SOCKET_DIR / f"worker-{index}.sock" for index in range(options.workers)]
+    ext_proc = filters.ext_proc(
+        message_timeout=options.message_timeout, max_message_timeout=options.max_message_timeout
+    )
+    # A merge: what istiod has set on its router stays.
+    router = HttpFilter(
+        name=filters.ROUTER, typed_config=pack(Router(upstream_http_filters=filters.upstream_filters()))
+    )
+    patches = [
+        _patch("CLUSTER", context, "ADD", to_plain(clusters.sidecar_cluster(sockets))),
+        _patch("HTTP_FILTER", context, "INSERT_FIRST", to_plain(filters.outer_strip()), _filter_match()),
+        _patch("HTTP_FILTER", context, "INSERT_BEFORE", to_plain(ext_proc), _filter_match(filters.ROUTER)),
+        _patch("HTTP_FILTER", context, "MERGE", to_plain(router), _filter_match(filters.ROUTER)),
+    ]
+    if context == "GATEWAY":
+        patches.append(_patch("LISTENER", context, "ADD", to_plain(_gateway_refresh(options))))
+    return {
+        "apiVersion": "networking.istio.io/v1alpha3",
+        "kind": "EnvoyFilter",
+        "metadata": {"name": f"meshcache-{role}"},
+        "spec": {"workloadSelector": {"labels": {SELECTOR_LABEL: role}}, "configPatches": patches},
+    }
+
+
+def _gateway_refresh(options: IstioOptions) -> Listener:
+    """A listener on a unix socket that routes as the gateway does, but without the cache.
+
+    The way of a refresh is thus the gateway's configuration, never an address that a request named.
+    """
+    ads = ConfigSource(ads=AggregatedConfigSource(), resource_api_version=ApiVersion.V3)
+    manager = HttpConnectionManager(
+        stat_prefix="meshcache_refresh",
+        rds=Rds(config_source=ads, route_config_name=options.gateway_routes),
+        http_filters=[filters.outer_strip(), filters.router()],
+        normalize_path=True,
+    )
+    return Listener(
+        name=REFRESH_LISTENER,
+        address=clusters.pipe(SOCKET_DIR / "refresh.sock", 0o600),
+        filter_chains=[FilterChain(filters=[Filter(name=HTTP_CONNECTION_MANAGER, typed_config=pack(manager))])],
+    )
+
+
+def _filter_match(before: str = "") -> dict[str, Any]:
+    match: dict[str, Any] = {"name": HTTP_CONNECTION_MANAGER}
+    if before:
+        match["subFilter"] = {"name": before}
+    return {"listener": {"filterChain": {"filter": match}}}
+
+
+def _patch(
+    apply_to: str, context: Context, operation: str, value: dict[str, Any], match: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    return {
+        "applyTo": apply_to,
+        "match": {"context": context, **(match or {})},
+        "patch": {"operation": operation, "value": value},
+    }
+
+
+def manifests(folder: Path, policies: Path) -> dict[Path, str]:
+    """The generated files of the folder `istio` and their contents, for the policies in `policies`.
+
+    The policies are copied, as kustomize reads no file from outside its own folder; not so their CacheConfig, for
+    which each overlay has its own. Raises `PolicyErrors` when they do not compile.
+    """
+    documents = read_files([policies])
+    budget = compile_documents(documents, generation=0, secret=b"").lookup_budget()
+    options = IstioOptions(message_timeout=message_timeout(budget))
+    files = {
+        folder / "overlays" / "sidecar" / "envoyfilter.yaml": envoy_filter("SIDECAR_INBOUND", options),
+        folder / "overlays" / "gateway" / "envoyfilter.yaml": envoy_filter("GATEWAY", options),
+    }
+    texts = {path: _HEADER + to_yaml(document) for path, document in files.items()}
+    for name, text in documents.files:
+        if "\nkind: CacheConfig\n" not in text:
+            texts[folder / "base" / "policies" / Path(name).name] = text
+    return texts
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or compare the manifests; 1 when a comparison finds a difference."""
+    parser = argparse.ArgumentParser(prog="python -m meshcache.envoy.istio", description=__doc__)
+    parser.add_argument("folder", type=Path, help="the folder that holds base/ and overlays/")
+    parser.add_argument("--policies", type=Path, default=Path("policies"), help="the policy files to ship")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
+    given = parser.parse_args(arguments)
+    stale = 0
+    for path, text in manifests(given.folder, given.policies).items():
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale = 1
+        print(path, file=sys.stderr)  # noqa: T201 - this is the command's output
+        if not given.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return stale if given.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
