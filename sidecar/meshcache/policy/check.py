@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from meshcache.policy.models import API_VERSION, KINDS, Manifest, Strict
+from meshcache.policy.models import KINDS, Manifest
+from meshcache.policy.schema import API_VERSION, Strict
 from meshcache.policy.values import shown
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ def check(document: Document) -> tuple[Manifest | None, list[PolicyError]]:
         return model.model_validate(document.data), []
     except ValidationError as error:
         found = error.errors(include_url=False)
-        return None, [_translate(document, model, one) for one in found]
+        unknown = {one["loc"][:-1] for one in found if one["type"] == "extra_forbidden"}
+        # Beside a field that is unknown or not built yet, "required" is most often the same mistake told twice.
+        told = [one for one in found if one["type"] != "missing" or one["loc"][:-1] not in unknown]
+        return None, [_translate(document, model, one) for one in told]
 
 
 def _translate(document: Document, model: type[Strict], error: ErrorDetails) -> PolicyError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from meshcache.policy import compiled as c
 from meshcache.policy import models as m
 from meshcache.policy.check import check, nearest
+from meshcache.policy.config_models import CacheConfig, RevisionSpec, TrustedBy
 from meshcache.policy.documents import parse_documents
 from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.snapshot import Snapshot
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from meshcache.policy.documents import Document, Documents, Path
     from meshcache.policy.errors import PolicyError
 
-M = TypeVar("M", m.CacheConfig, m.CachePolicy, m.CacheRoute, m.CacheExperiment)
+M = TypeVar("M", CacheConfig, m.CachePolicy, m.CacheRoute, m.CacheExperiment)
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class _Compiler:
         return False
 
     def _config(self, surroundings: Surroundings | None) -> c.Config:
-        found = self._of(m.CacheConfig)
+        found = self._of(CacheConfig)
         for document, _ in found[1:]:
             first = found[0][0]
             self._refuse(document, ("kind",), f"there is a CacheConfig already, in {first.file}", "one is allowed")
@@ -133,7 +134,7 @@ class _Compiler:
         )
 
     def _revision(
-        self, document: Document, spec: m.RevisionSpec | None, surroundings: Surroundings | None
+        self, document: Document, spec: RevisionSpec | None, surroundings: Surroundings | None
     ) -> c.RevisionSource:
         given = surroundings.revision if surroundings is not None else ""
         if spec is None or spec.name is None:
@@ -201,7 +202,7 @@ class _Compiler:
         return tuple(arms)
 
 
-def _trust(spec: m.TrustedBy | None) -> TrustRule:
+def _trust(spec: TrustedBy | None) -> TrustRule:
     sources = spec.from_ if spec is not None else []
     words = {source.word for source in sources}
     networks = [parse_network(text) for source in sources for text in source.addresses]

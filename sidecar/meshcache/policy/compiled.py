@@ -48,6 +48,10 @@ class Tiers:
     warm: TierLimits
     cold: TierLimits
 
+    def largest(self) -> int:
+        """The size of the largest object that any tier takes, in bytes."""
+        return max(self.hot.max_object_bytes, self.warm.max_object_bytes, self.cold.max_object_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:

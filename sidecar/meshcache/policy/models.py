@@ -1,162 +1,26 @@
-"""The shape of policy documents, as pydantic models. Compilation to plain values is in `compile`.
-
-`planned` names the fields that belong to the format and are not built yet: they are refused as such, never ignored.
-"""
+"""The shape of policies, routes and experiments, as pydantic models. Compilation to plain values is in `compile`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, NoReturn
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidatorFunctionWrapHandler, model_validator
-from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
 
 from meshcache.policy import values as v
-from meshcache.policy.units import parse_duration, parse_percent, parse_quantity
-
-API_VERSION = "meshcache.dev/v1alpha1"
-
-Duration = Annotated[float, BeforeValidator(parse_duration)]
-Quantity = Annotated[int, BeforeValidator(parse_quantity)]
-Percent = Annotated[float, BeforeValidator(parse_percent)]
-Name = Annotated[str, BeforeValidator(v.name)]
-HeaderName = Annotated[str, BeforeValidator(v.header_name)]
-CookieName = Annotated[str, BeforeValidator(v.cookie_name)]
-Deadline = Annotated[Duration, Field(gt=0, le=10)]
-
-
-def refuse(field: str, message: str) -> NoReturn:
-    """Refuse the value of `field` from within a validator of the model that holds it."""
-    raise PydanticCustomError("policy", "{text}", {"text": message, "at": field})
-
-
-class Strict(BaseModel):
-    """No field but those declared, no conversion between types, camelCase names."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
-    planned: ClassVar[frozenset[str]] = frozenset()
-
-
-class Ref(Strict):
-    """A reference by name."""
-
-    name: Name
-
-
-class Metadata(Strict):
-    """The document's name."""
-
-    planned: ClassVar[frozenset[str]] = frozenset({"namespace", "labels", "annotations"})
-    name: Name
-
-
-# CacheConfig
-
-
-class WarmStore(Strict):
-    """The shared store."""
-
-    planned: ClassVar[frozenset[str]] = frozenset({"cluster", "tls", "authRef", "zoneAware"})
-    url: Annotated[str, BeforeValidator(v.warm_url)]
-
-
-class ColdStore(Strict):
-    """The large and slow store."""
-
-    url: Annotated[str, BeforeValidator(v.cold_url)] | None = None
-    max_bytes: Annotated[Quantity, Field(gt=0)] | None = None
-
-
-class Stores(Strict):
-    """Where warm and cold entries are kept."""
-
-    warm: WarmStore | None = None
-    cold: ColdStore | None = None
-
-
-class Signing(Strict):
-    """With which keys entries are signed."""
-
-    keys_ref: Ref
-
-
-class Budgets(Strict):
-    """Memory for each pod."""
-
-    planned: ClassVar[frozenset[str]] = frozenset({"memory"})
-    hot: Annotated[Quantity, Field(gt=0)] | None = None
-
-
-class TrustSource(Strict):
-    """`mesh`, `any`, or `{addresses: [...]}`."""
-
-    addresses: list[Annotated[str, BeforeValidator(v.network)]] = Field(min_length=1)
-    _word: str = ""
-
-    @property
-    def word(self) -> str:
-        """`mesh` or `any`; empty when addresses are listed."""
-        return self._word
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _words(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> TrustSource:
-        if isinstance(value, str):
-            if value not in ("mesh", "any"):
-                raise ValueError(f"expected mesh, any or {{addresses: [10.0.0.0/8]}}, got {v.shown(value)}")
-            source = cls.model_construct(addresses=[])
-            source._word = value
-            return source
-        found: TrustSource = handler(value)
-        return found
-
-
-class TrustedBy(Strict):
-    """Who may set one header."""
-
-    from_: list[TrustSource] = Field(alias="from")
-
-
-class TrustSpec(Strict):
-    """Whose headers count."""
-
-    canary_header: TrustedBy | None = None
-    score_header: TrustedBy | None = None
-
-
-class RevisionSpec(Strict):
-    """Where the application's revision comes from."""
-
-    from_: Literal["podLabel", "envoyCluster", "env"] = Field(alias="from")
-    name: Annotated[str, BeforeValidator(v.label_name)] | None = None
-
-    @model_validator(mode="after")
-    def _named(self) -> RevisionSpec:
-        if self.from_ == "envoyCluster" and self.name is not None:
-            refuse("name", "has no meaning with `from: envoyCluster`; remove it")
-        if self.from_ != "envoyCluster" and self.name is None:
-            refuse("name", f"is required with `from: {self.from_}`")
-        return self
-
-
-class Admin(Strict):
-    """Addresses of the sidecar's own servers."""
-
-    planned: ClassVar[frozenset[str]] = frozenset({"socket", "tokenRef"})
-    metrics_listen: Annotated[str, BeforeValidator(v.listen_address)] | None = None
-
-
-class ConfigSpec(Strict):
-    """`CacheConfig.spec`."""
-
-    planned: ClassVar[frozenset[str]] = frozenset({"identity", "telemetry"})
-    stores: Stores = Stores()
-    signing: Signing | None = None
-    budgets: Budgets = Budgets()
-    trust: TrustSpec = TrustSpec()
-    revision: RevisionSpec | None = None
-    admin: Admin = Admin()
-
+from meshcache.policy.config_models import CacheConfig
+from meshcache.policy.schema import (
+    CookieName,
+    Deadline,
+    Duration,
+    Head,
+    HeaderName,
+    Name,
+    Percent,
+    Quantity,
+    Ref,
+    Strict,
+    refuse,
+)
 
 # CachePolicy
 
@@ -401,33 +265,21 @@ class ExperimentSpec(Strict):
         return self
 
 
-class _Head(Strict):
-    api_version: Literal["meshcache.dev/v1alpha1"]
-    metadata: Metadata
-
-
-class CacheConfig(_Head):
-    """What operators own: stores, trust, budgets."""
-
-    kind: Literal["CacheConfig"]
-    spec: ConfigSpec
-
-
-class CachePolicy(_Head):
+class CachePolicy(Head):
     """How to cache."""
 
     kind: Literal["CachePolicy"]
     spec: PolicySpec
 
 
-class CacheRoute(_Head):
+class CacheRoute(Head):
     """Where to cache."""
 
     kind: Literal["CacheRoute"]
     spec: RouteSpec
 
 
-class CacheExperiment(_Head):
+class CacheExperiment(Head):
     """Which policy is better."""
 
     planned: ClassVar[frozenset[str]] = frozenset({"status"})

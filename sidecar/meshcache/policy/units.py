@@ -42,8 +42,8 @@ def parse_duration(value: object) -> float:
 
     At most four components of at most five digits each; no sign, no fraction, no days.
     """
-    if isinstance(value, bool) or not isinstance(value, str):
-        if isinstance(value, int):
+    if not isinstance(value, str):
+        if isinstance(value, int) and not isinstance(value, bool):
             raise ValueError(f"a duration needs a unit: h, m, s or ms, for example {abs(value)}s")
         raise ValueError(f"expected a duration such as 30s, 5m or 250ms, got {_shown(value)}")
     if _DURATION.fullmatch(value):

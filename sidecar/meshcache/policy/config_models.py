@@ -1,0 +1,122 @@
+"""The shape of a `CacheConfig`: what operators own. Compilation to plain values is in `compile`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
+
+from meshcache.policy import values as v
+from meshcache.policy.schema import Head, Quantity, Ref, Strict, refuse
+
+
+class WarmStore(Strict):
+    """The shared store."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"cluster", "tls", "authRef", "zoneAware"})
+    url: Annotated[str, BeforeValidator(v.warm_url)]
+
+
+class ColdStore(Strict):
+    """The large and slow store."""
+
+    url: Annotated[str, BeforeValidator(v.cold_url)] | None = None
+    max_bytes: Annotated[Quantity, Field(gt=0)] | None = None
+
+
+class Stores(Strict):
+    """Where warm and cold entries are kept."""
+
+    warm: WarmStore | None = None
+    cold: ColdStore | None = None
+
+
+class Signing(Strict):
+    """With which keys entries are signed."""
+
+    keys_ref: Ref
+
+
+class Budgets(Strict):
+    """Memory for each pod."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"memory"})
+    hot: Annotated[Quantity, Field(gt=0)] | None = None
+
+
+class TrustSource(Strict):
+    """`mesh`, `any`, or `{addresses: [...]}`."""
+
+    addresses: list[Annotated[str, BeforeValidator(v.network)]] = Field(min_length=1)
+    _word: str = ""
+
+    @property
+    def word(self) -> str:
+        """`mesh` or `any`; empty when addresses are listed."""
+        return self._word
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _words(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> TrustSource:
+        if isinstance(value, str):
+            if value not in ("mesh", "any"):
+                raise ValueError(f"expected mesh, any or {{addresses: [10.0.0.0/8]}}, got {v.shown(value)}")
+            source = cls.model_construct(addresses=[])
+            source._word = value
+            return source
+        found: TrustSource = handler(value)
+        return found
+
+
+class TrustedBy(Strict):
+    """Who may set one header."""
+
+    from_: list[TrustSource] = Field(alias="from")
+
+
+class TrustSpec(Strict):
+    """Whose headers count."""
+
+    canary_header: TrustedBy | None = None
+    score_header: TrustedBy | None = None
+
+
+class RevisionSpec(Strict):
+    """Where the application's revision comes from."""
+
+    from_: Literal["podLabel", "envoyCluster", "env"] = Field(alias="from")
+    name: Annotated[str, BeforeValidator(v.label_name)] | None = None
+
+    @model_validator(mode="after")
+    def _named(self) -> RevisionSpec:
+        if self.from_ == "envoyCluster" and self.name is not None:
+            refuse("name", "has no meaning with `from: envoyCluster`; remove it")
+        if self.from_ != "envoyCluster" and self.name is None:
+            refuse("name", f"is required with `from: {self.from_}`")
+        return self
+
+
+class Admin(Strict):
+    """Addresses of the sidecar's own servers."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"socket", "tokenRef"})
+    metrics_listen: Annotated[str, BeforeValidator(v.listen_address)] | None = None
+
+
+class ConfigSpec(Strict):
+    """`CacheConfig.spec`."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"identity", "telemetry"})
+    stores: Stores = Stores()
+    signing: Signing | None = None
+    budgets: Budgets = Budgets()
+    trust: TrustSpec = TrustSpec()
+    revision: RevisionSpec | None = None
+    admin: Admin = Admin()
+
+
+class CacheConfig(Head):
+    """What operators own: stores, trust, budgets."""
+
+    kind: Literal["CacheConfig"]
+    spec: ConfigSpec

@@ -1,0 +1,57 @@
+"""What the models of all kinds of documents are made of: the strict base, checked field types, references.
+
+`planned` names the fields that belong to the format and are not built yet: they are refused as such, never ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, NoReturn
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from meshcache.policy import values as v
+from meshcache.policy.units import parse_duration, parse_percent, parse_quantity
+
+API_VERSION = "meshcache.dev/v1alpha1"
+
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+Quantity = Annotated[int, BeforeValidator(parse_quantity)]
+Percent = Annotated[float, BeforeValidator(parse_percent)]
+Name = Annotated[str, BeforeValidator(v.name)]
+HeaderName = Annotated[str, BeforeValidator(v.header_name)]
+CookieName = Annotated[str, BeforeValidator(v.cookie_name)]
+Deadline = Annotated[Duration, Field(gt=0, le=10)]
+
+
+def refuse(field: str, message: str) -> NoReturn:
+    """Refuse the value of `field` from within a validator of the model that holds it."""
+    raise PydanticCustomError("policy", "{text}", {"text": message, "at": field})
+
+
+class Strict(BaseModel):
+    """No field but those declared, no conversion between types, camelCase names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
+    planned: ClassVar[frozenset[str]] = frozenset()
+
+
+class Ref(Strict):
+    """A reference by name."""
+
+    name: Name
+
+
+class Metadata(Strict):
+    """The document's name."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"namespace", "labels", "annotations"})
+    name: Name
+
+
+class Head(Strict):
+    """What every document begins with."""
+
+    api_version: Literal["meshcache.dev/v1alpha1"]
+    metadata: Metadata

@@ -1,0 +1,271 @@
+"""What is refused in policy documents, and that every refusal names its place, its field and what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshcache.policy.compile import compile_documents
+from meshcache.policy.documents import Documents
+from meshcache.policy.errors import PolicyError, PolicyErrors
+
+HEAD = "apiVersion: meshcache.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: x}}\nspec:\n"
+ROUTE = "apiVersion: meshcache.dev/v1alpha1\nkind: CacheRoute\nmetadata: {name: r}\nspec: {match: [{}]}\n"
+POLICY = "apiVersion: meshcache.dev/v1alpha1\nkind: CachePolicy\nmetadata: {name: p}\nspec: {}\n"
+ARMS = "arms: [{name: a, policyRef: {name: p}, weight: 1}, {name: b, policyRef: {name: p}, weight: 1%s}%s]\n"
+
+
+def errors_of(text: str, *others: tuple[str, str]) -> list[str]:
+    with pytest.raises(PolicyErrors) as caught:
+        compile_documents(Documents.of([("a.yaml", text), *others]), generation=1, secret=b"")
+    return str(caught.value).splitlines()
+
+
+def spec_errors(kind: str, spec: str) -> list[str]:
+    """Errors of one document whose spec begins on line 5, indented by two."""
+    return errors_of(HEAD.format(kind=kind) + "".join(f"  {line}\n" for line in spec.splitlines()))
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("trusts: {}", "a.yaml:5:3: spec.trusts: unknown field (did you mean trust?)"),
+        ("stores: {warm: {url: 'http://x'}}", "spec.stores.warm.url: expected a URL such as redis://"),
+        ("stores: {warm: {url: 'redis://h:99999999'}}", "spec.stores.warm.url: expected a URL such as redis://"),
+        ("stores: {warm: {cluster: true}}", "a.yaml:5:19: spec.stores.warm.cluster: not supported yet"),
+        ("stores: {cold: {url: 's3://b'}}", "spec.stores.cold.url: s3://: not supported yet"),
+        ("stores: {cold: {maxBytes: 0}}", "spec.stores.cold.maxBytes: expected more than 0, got 0"),
+        ("budgets: {memory: 25%}", "spec.budgets.memory: not supported yet"),
+        ("budgets: {hot: 25%}", "spec.budgets.hot: expected a quantity of bytes"),
+        ("trust: {canaryHeader: {from: [meshy]}}", "spec.trust.canaryHeader.from[0]: expected mesh, any or"),
+        ("trust: {canaryHeader: {from: mesh}}", "spec.trust.canaryHeader.from: expected a list, got the text 'mesh'"),
+        ("trust: {canaryHeader: {from: [{addresses: [10.0.0.1/8]}]}}", "write 10.0.0.0/8"),
+        ("trust: {canaryHeader: {from: [{addresses: []}]}}", "expected at least 1 in the list"),
+        ("trust: {canaryHeader: {from: [{addreses: ['::1']}]}}", "did you mean addresses?"),
+        ("revision: {from: podLabel}", "spec.revision.name: is required with `from: podLabel`"),
+        ("revision: {from: envoyCluster, name: x}", "spec.revision.name: has no meaning"),
+        ("revision: {from: magic}", "spec.revision.from: expected 'podLabel', 'envoyCluster' or 'env'"),
+        ("admin: {metricsListen: 9464}", "spec.admin.metricsListen: expected an address"),
+        ("admin: {metricsListen: 'a:70000'}", "spec.admin.metricsListen: expected HOST:PORT"),
+        ("admin: {socket: /a}", "spec.admin.socket: not supported yet"),
+        ("identity: {}", "spec.identity: not supported yet"),
+        ("telemetry: {}", "spec.telemetry: not supported yet"),
+    ],
+)
+def test_configuration_that_is_refused(spec: str, told: str) -> None:
+    (error,) = spec_errors("CacheConfig", spec)
+    assert told in error
+    assert error.startswith("a.yaml:5:")
+
+
+def test_a_password_is_never_repeated() -> None:
+    for url in ("redis://:hunter2@/", "http://u:hunter2@h", "redis://u:hunter2@h:x"):
+        assert "hunter2" not in "".join(spec_errors("CacheConfig", f"stores: {{warm: {{url: '{url}'}}}}"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("eviction: lru-k", "a.yaml:5:13: spec.eviction: lru-k: not supported yet"),
+        ("eviction: lruu", "spec.eviction: expected 'lru' or 'ttl', got the text 'lruu' (did you mean lru?)"),
+        ("extends: {name: base}", "a.yaml:5:3: spec.extends: not supported yet"),
+        ("freshness: {maxTtl: 60}", "spec.freshness.maxTtl: a duration needs a unit"),
+        ("freshness: {maxTtl: -1s}", "spec.freshness.maxTtl: a duration cannot be negative"),
+        ("freshness: {maxTtl: 1s, defaultTtl: 2s}", "spec.freshness.defaultTtl: is longer than maxTtl"),
+        ("freshness: {mode: override}", "spec.freshness.defaultTtl: is required with `mode: override`"),
+        ("freshness: {ignore: [no-store]}", "spec.freshness.ignore: not supported yet"),
+        ("freshness: {refreshAhead: 10%}", "spec.freshness.refreshAhead: not supported yet"),
+        ("freshness: {negative: [{status: 200, ttl: 1s}]}", "negative[0].status: expected at least 400, got 200"),
+        ("freshness: {negative: [{status: 404}]}", "spec.freshness.negative[0].ttl: required field is missing"),
+        ("freshness: {negative: [{status: 404, ttl: 1s}, {status: 404, ttl: 2s}]}", "names a status twice"),
+        ("freshness:\n  maxTtll: 1s", "a.yaml:6:5: spec.freshness.maxTtll: unknown field (did you mean maxTtl?)"),
+        ("freshness: fast", "spec.freshness: expected a mapping, got the text 'fast'"),
+        ("tiers: {hot: {deadline: 0s}}", "spec.tiers.hot.deadline: expected more than 0, got"),
+        ("tiers: {hot: {deadline: 1m}}", "spec.tiers.hot.deadline: expected at most 10"),
+        ("tiers: {hot: {maxObjectBytes: lots}}", "spec.tiers.hot.maxObjectBytes: expected a quantity"),
+        ("tiers: {tepid: {}}", "spec.tiers.tepid: unknown field"),
+        ("placement: {hotAt: 20, warmAt: 30}", "a.yaml:5:22: spec.placement.hotAt: is below warmAt"),
+        ("placement: {hotAt: 130}", "spec.placement.hotAt: expected a percentage"),
+        ("key: {methods: [POST]}", "spec.key.methods[0]: POST: not supported yet"),
+        ("key: {methods: [PUT]}", "spec.key.methods[0]: expected GET or HEAD"),
+        ("key: {methods: []}", "spec.key.methods: expected at least 1 in the list"),
+        ("key: {body: json}", "spec.key.body: json: not supported yet"),
+        ("key: {body: xml}", "spec.key.body: expected 'none'"),
+        ("key: {bodyOptions: {}}", "spec.key.bodyOptions: not supported yet"),
+        ("key: {host: yes}", "spec.key.host: expected true or false, got the text 'yes'"),
+        ("key: {query: {include: ['a*b']}}", "spec.key.query.include[0]: expected a parameter name"),
+        ("key: {headers: ['bad name']}", "spec.key.headers[0]: expected a header name"),
+        ("key: {headers: [x-meshcache-a]}", "internal"),
+        ("key: {partition: [tenant]}", "spec.key.partition[0]: tenant: not supported yet"),
+        ("key: {partition: [tenants]}", "spec.key.partition[0]: expected revision or"),
+        ("key: {partition: [{cookie: a}]}", "spec.key.partition[0].cookie: unknown field"),
+        ("refresh: {via: other}", "spec.refresh.via: refresh through a named cluster ('other') is not supported yet"),
+        ("refresh: {maxConcurrent: 0}", "spec.refresh.maxConcurrent: expected at least 1, got 0"),
+        ("refresh: {maxConcurrent: '8'}", "spec.refresh.maxConcurrent: expected a whole number, got the text '8'"),
+        ("refresh: {maxConcurrent: true}", "spec.refresh.maxConcurrent: expected a whole number, got true"),
+        ("semantic: {enabled: true}", "spec.semantic: not supported yet"),
+        ("admission: {}", "spec.admission: not supported yet"),
+        ("collapse: {}", "spec.collapse: not supported yet"),
+        ("cost: {}", "spec.cost: not supported yet"),
+        ("confidence: {}", "spec.confidence: not supported yet"),
+    ],
+)
+def test_policies_that_are_refused(spec: str, told: str) -> None:
+    (error,) = spec_errors("CachePolicy", spec)
+    assert told in error
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("match: []", "spec.match: expected at least 1 in the list"),
+        ("policyRef: {name: p}", "spec.match: required field is missing"),
+        ("match: [{path: {regex: '^/a'}}]", "spec.match[0].path.regex: not supported yet"),
+        ("match: [{path: {exact: /a, prefix: /b}}]", "spec.match[0].path: expected one of exact and prefix"),
+        ("match: [{path: {}}]", "spec.match[0].path: expected one of exact and prefix"),
+        ("match: [{path: {prefix: a}}]", "spec.match[0].path.prefix: expected a path that begins with /"),
+        ("match: [{path: {exact: '/a?b'}}]", "spec.match[0].path.exact: a path is given without query"),
+        ("match: [{hosts: ['*']}]", "spec.match[0].hosts[0]: leave hosts out"),
+        ("match: [{hosts: ['a:80']}]", "spec.match[0].hosts[0]: a host is given without port"),
+        ("match: [{hosts: ['a*.b']}]", "spec.match[0].hosts[0]: expected a host"),
+        ("match: [{methods: [get]}]", "spec.match[0].methods[0]: expected one of GET, HEAD"),
+        ("match: [{headers: [{name: a, regex: b}]}]", "spec.match[0].headers[0].regex: not supported yet"),
+        ("match: [{headers: [{name: a, exact: 2}]}]", "headers[0].exact: expected text, got 2 (put it in quotes)"),
+        (
+            "match: [{headers: [{name: a, exact: b}, {name: A, exact: c}]}]",
+            "spec.match[0].headers: names a header twice",
+        ),
+        ("match: [{}]\ntargetRefs: []", "a.yaml:6:3: spec.targetRefs: not supported yet"),
+        ("match: [{}]\npartitions: []", "spec.partitions: not supported yet"),
+        ("match: [{}]\nprewarm: []", "spec.prewarm: not supported yet"),
+        ("match: [{}]\noriginBudget: {}", "spec.originBudget: not supported yet"),
+        (
+            "match: [{}]\npolicyRef: {name: nope}",
+            "a.yaml:6:21: spec.policyRef.name: there is no CachePolicy named nope",
+        ),
+    ],
+)
+def test_routes_that_are_refused(spec: str, told: str) -> None:
+    (error,) = spec_errors("CacheRoute", spec)
+    assert told in error
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("unit: []\n" + ARMS % ("", ""), "spec.unit: expected at least 1 in the list"),
+        ("unit: [{subject: {}}]\n" + ARMS % ("", ""), "spec.unit[0].subject: not supported yet"),
+        ("unit: [{cacheKey: {}}]\n" + ARMS % ("", ""), "spec.unit[0].cacheKey: not supported yet"),
+        ("unit: [{header: a, cookie: b}]\n" + ARMS % ("", ""), "spec.unit[0]: expected one of header and cookie"),
+        ("unit: [{header: a}]\narms: []", "spec.arms: expected at least 2 in the list"),
+        ("unit: [{header: a}]\n" + (ARMS % ("", "")).replace("weight: 1", "weight: 0"), "spec.arms: every weight is 0"),
+        ("unit: [{header: a}]\n" + (ARMS % ("", "")).replace("weight: 1}, ", "weight: -1}, "), "at least 0, got -1"),
+        (
+            "unit: [{header: a}]\n" + (ARMS % ("", "")).replace("weight: 1}, ", "weight: 1.5}, "),
+            "whole number, got 1.5",
+        ),
+        (
+            "unit: [{header: a}]\n" + (ARMS % ("", "")).replace("name: b", "name: a"),
+            "arms[1].name: there is an arm named a",
+        ),
+        (
+            "unit: [{header: a}]\n" + (ARMS % ("", "")).replace("name: b", "name: B!"),
+            "expected a name of small letters",
+        ),
+        (
+            "unit: [{header: a}]\n" + (ARMS % ("", "")).replace("name: p", "name: q", 1),
+            "spec.arms[0].policyRef.name: there",
+        ),
+        (
+            "unit: [{header: a}]\n" + ARMS % (", force: [{header: x, exact: 'a, b'}]", ""),
+            "arms[1].force[0].exact: expected",
+        ),
+        (
+            "unit: [{header: a}]\n" + ARMS % (", force: [{header: x, regex: a}]", ""),
+            "force[0].regex: not supported yet",
+        ),
+        (
+            "unit: [{header: a}]\n"
+            + ARMS
+            % (
+                ", force: [{header: x, exact: v}]",
+                ", {name: c, policyRef: {name: p}, weight: 1, force: [{header: X, exact: v}]}",
+            ),
+            "spec.arms[2].force[0]: x: v forces the arm b already",
+        ),
+        *(
+            ("unit: [{header: a}]\n" + ARMS % ("", "") + f"{field}: 1", f"a.yaml:8:3: spec.{field}: not supported yet")
+            for field in ("compare", "primary", "guardrails", "ramp", "warmup", "onBreach", "onWin", "confidence")
+        ),
+    ],
+)
+def test_experiments_that_are_refused(spec: str, told: str) -> None:
+    text = (
+        HEAD.format(kind="CacheExperiment") + "  routeRef: {name: r}\n" + "".join(f"  {x}\n" for x in spec.splitlines())
+    )
+    (error,) = errors_of(text, ("r.yaml", ROUTE), ("p.yaml", POLICY))
+    assert told in error
+
+
+def test_the_status_of_an_experiment_is_not_for_files() -> None:
+    text = HEAD.format(kind="CacheExperiment") + "  routeRef: {name: r}\n  unit: [{header: a}]\n  " + ARMS % ("", "")
+    assert errors_of(text + "status: {}\n", ("r.yaml", ROUTE), ("p.yaml", POLICY)) == [
+        "a.yaml:8:1: status: not supported yet"
+    ]
+    assert "unknown field" in errors_of(POLICY + "status: {}\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\n", "a.yaml:1:1: kind: required field is missing"),
+        ("kind: CachePolicy\n", "a.yaml:1:1: apiVersion: required field is missing"),
+        ("kind: CachePolice\n", "a.yaml:1:7: kind: unknown kind 'CachePolice' (did you mean CachePolicy?)"),
+        ("kind: [1]\n", "a.yaml:1:7: kind: unknown kind [1]"),
+        (POLICY.replace("v1alpha1", "v1"), "a.yaml:1:13: apiVersion: unknown version"),
+        (POLICY.replace("{name: p}", "{name: p, namespace: n}"), "a.yaml:3:21: metadata.namespace: not supported yet"),
+        (POLICY.replace("{name: p}", "{name: P_}"), "a.yaml:3:18: metadata.name: expected a name"),
+        (POLICY.replace("{name: p}", "{name: 7}"), "put it in quotes"),
+        (POLICY.replace("{name: p}", "x"), "a.yaml:3:11: metadata: expected a mapping"),
+        (POLICY.replace("spec: {}", ""), "spec: required field is missing"),
+    ],
+)
+def test_the_head_of_a_document(text: str, told: str) -> None:
+    assert any(told in line for line in errors_of(text))
+
+
+def test_names_are_unique_within_a_kind() -> None:
+    assert errors_of(POLICY, ("b.yaml", POLICY)) == [
+        "b.yaml:3:18: metadata.name: a CachePolicy named p is already defined at a.yaml:3"
+    ]
+    compile_documents(
+        Documents.of([("a", POLICY), ("b", ROUTE.replace("name: r", "name: p"))]), generation=1, secret=b""
+    )
+
+
+def test_one_configuration_and_one_experiment_for_a_route() -> None:
+    config = HEAD.format(kind="CacheConfig").replace("spec:\n", "spec: {}\n")
+    (error,) = errors_of(config, ("b.yaml", config.replace("name: x", "name: y")))
+    assert error.startswith("b.yaml:2:7: kind: there is a CacheConfig already, in a.yaml")
+
+    text = HEAD.format(kind="CacheExperiment") + "  routeRef: {name: r}\n  unit: [{header: a}]\n  " + ARMS % ("", "")
+    files = [("b.yaml", text.replace("name: x", "name: y")), ("r.yaml", ROUTE), ("p.yaml", POLICY)]
+    (error,) = errors_of(text, *files)
+    assert error == "b.yaml:5:20: spec.routeRef.name: route r has the experiment x already"
+
+
+def test_all_errors_are_told_at_once_and_follow_ups_are_not() -> None:
+    route = ROUTE.replace("spec: {match: [{}]}", "spec: {match: [{}], policyRef: {name: p}}")
+    lines = errors_of(POLICY.replace("spec: {}", "spec: {a: 1, b: 2}"), ("b.yaml", route), ("c.yaml", "- 1\n"))
+    assert [line.partition(" ")[0] for line in lines] == ["a.yaml:4:8:", "a.yaml:4:14:", "c.yaml:1:1:"]
+
+
+def test_garbage_gives_a_bounded_number_of_errors() -> None:
+    lines = errors_of("---\na: 1\n" * 5000)
+    assert len(lines) == 101
+    assert lines[-1] == "... and 4900 more errors"
+
+
+def test_problems_of_reading_refuse_the_set() -> None:
+    problem = PolicyError("b.yaml", 0, 0, "", "cannot be read: Permission denied")
+    with pytest.raises(PolicyErrors, match=r"b\.yaml: cannot be read: Permission denied"):
+        compile_documents(Documents.of([("a.yaml", POLICY)], [problem]), generation=1, secret=b"")

@@ -1,0 +1,115 @@
+"""Durations (GEP-2257), quantities (Kubernetes) and percentages."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshcache.policy.units import parse_duration, parse_percent, parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0s", 0.0),
+        ("250ms", 0.25),
+        ("30s", 30.0),
+        ("5m", 300.0),
+        ("24h", 86400.0),
+        ("1h30m", 5400.0),
+        ("1h2m3s4ms", 3723.004),
+        ("99999h", 359996400.0),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (60, "60s"),
+        (-60, "60s"),
+        (True, "30s"),
+        (1.5, "30s"),
+        (None, "30s"),
+        (["30s"], "30s"),
+        ("", "30s"),
+        ("30", "30s"),
+        ("-30s", "negative"),
+        ("1d", "24h"),
+        ("1.5s", "1500ms"),
+        ("100000s", "1h30m"),
+        ("1h1m1s1ms1ms", "four parts"),
+        (" 30s", "30s"),
+        ("30s\n", "30s"),
+        ("\uff13\uff10s", "30s"),
+        ("9" * 100_000 + "d", "30s"),
+    ],
+)
+def test_what_is_no_duration_says_what_would_be(value: object, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as caught:
+        parse_duration(value)
+    assert len(str(caught.value)) < 200
+
+
+@given(st.integers(0, 99999), st.integers(0, 59), st.integers(0, 59), st.integers(0, 999))
+def test_a_duration_is_the_sum_of_its_parts(hours: int, minutes: int, seconds: int, millis: int) -> None:
+    expected = hours * 3600 + minutes * 60 + seconds + millis / 1000
+    assert parse_duration(f"{hours}h{minutes}m{seconds}s{millis}ms") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (4096, 4096),
+        ("4096", 4096),
+        ("64Mi", 64 << 20),
+        ("1.5Gi", 3 << 29),
+        ("200Gi", 200 << 30),
+        ("1k", 1000),
+        ("2M", 2_000_000),
+        ("1T", 10**12),
+        ("0", 0),
+    ],
+)
+def test_quantities(value: object, size: int) -> None:
+    assert parse_quantity(value) == size
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("64MB", "write 64M"),
+        ("64MiB", "write 64Mi"),
+        ("100m", "write 100M"),
+        ("1X", "unknown suffix"),
+        ("-1Mi", "negative"),
+        (-1, "negative"),
+        ("0.3", "whole number"),
+        ("999999999Ti", "too much"),
+        ("25%", "64Mi"),
+        ("", "64Mi"),
+        (True, "64Mi"),
+        (1.0, "64Mi"),
+        ("9" * 100_000, "64Mi"),
+    ],
+)
+def test_what_is_no_quantity_says_what_would_be(value: object, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as caught:
+        parse_quantity(value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("value", "share"), [(70, 0.7), ("70%", 0.7), (0, 0.0), (100, 1.0), (12.5, 0.125), ("0.5", 0.005)]
+)
+def test_percentages(value: object, share: float) -> None:
+    assert parse_percent(value) == share
+
+
+@pytest.mark.parametrize("value", [101, -1, "70 %", "%", "x", True, None, "1e1"])
+def test_what_is_no_percentage_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="from 0 to 100"):
+        parse_percent(value)
