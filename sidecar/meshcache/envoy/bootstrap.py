@@ -57,6 +57,9 @@ HTTP_CONNECTION_MANAGER = "envoy.filters.network.http_connection_manager"
 STREAM_IDLE_TIMEOUT = 300.0
 """Seconds without a byte in either direction after which a stream is cut; the only bound on slow origins."""
 
+MAX_MESSAGE_TIMEOUT = 30.0
+"""Seconds that the sidecar may make Envoy wait for one reply at most, by `override_message_timeout`."""
+
 
 @dataclass(frozen=True, slots=True)
 class DirectResponse:
@@ -80,8 +83,7 @@ class BootstrapOptions:
     """A unix socket (mode 0600), or an address and port."""
     message_timeout: float = 0.2
     """See `timeouts.message_timeout`."""
-    max_message_timeout: float = 30.0
-    """How long the sidecar may ask Envoy to wait at most, for requests that it collapses."""
+    max_message_timeout: float = MAX_MESSAGE_TIMEOUT
     concurrency: int = 1
     """Envoy's worker threads; to be given to the process as well."""
     cache: bool = True

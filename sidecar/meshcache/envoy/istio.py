@@ -21,7 +21,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 )
 
 from meshcache.envoy import clusters, filters
-from meshcache.envoy.bootstrap import HTTP_CONNECTION_MANAGER, REFRESH_LISTENER
+from meshcache.envoy.bootstrap import HTTP_CONNECTION_MANAGER, MAX_MESSAGE_TIMEOUT, REFRESH_LISTENER
 from meshcache.envoy.render import pack, to_plain, to_yaml
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.policy.compile import compile_documents
@@ -50,7 +50,7 @@ class IstioOptions:
     """What the manifests depend on. Times in seconds."""
 
     message_timeout: float
-    max_message_timeout: float = 30.0
+    max_message_timeout: float = MAX_MESSAGE_TIMEOUT
     workers: int = WORKERS
     gateway_routes: str = GATEWAY_ROUTES
 

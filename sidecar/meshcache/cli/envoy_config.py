@@ -1,0 +1,109 @@
+"""`meshcache envoy-config`: the Envoy configuration that meshcache needs, to read or to paste."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PLAIN_POLICY = """
+apiVersion: meshcache.dev/v1alpha1
+kind: CachePolicy
+metadata: {name: default}
+spec: {eviction: lru}
+"""
+
+
+def envoy_config(
+    origin: Annotated[
+        str, typer.Option(help="http://HOST:PORT or https://HOST:PORT that requests go to.")
+    ] = "http://127.0.0.1:8000",
+    listen: Annotated[str, typer.Option(help="HOST:PORT that Envoy listens on.")] = "127.0.0.1:8080",
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes of the sidecar.")] = 1,
+    socket_dir: Annotated[
+        Path, typer.Option(help="Folder of the sidecar's sockets, as in `meshcache serve --socket-dir`.")
+    ] = Path("/run/meshcache"),
+    policies: Annotated[
+        Path | None,
+        typer.Option(
+            help="Policy files by whose deadlines Envoy's timeout is set.  [default: a policy that sets no deadlines]",
+            show_default=False,
+        ),
+    ] = None,
+    format: Annotated[  # noqa: A002 - the option's name on the command line
+        Literal["bootstrap", "filter"],
+        typer.Option(
+            help="bootstrap: a whole configuration; filter: the filters and the cluster for an Envoy of yours."
+        ),
+    ] = "bootstrap",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON; otherwise YAML.")] = False,
+) -> None:
+    """Print Envoy configuration that puts the sidecar in front of an origin.
+
+    Of `--format filter`, the first filter goes in front of all filters, ext_proc behind authentication and
+    authorization, the router last; the cluster goes to the others.
+
+    Example: meshcache envoy-config --origin http://127.0.0.1:9000 --workers 2 > envoy.yaml
+    """
+    from meshcache.cli.app import CommandError
+    from meshcache.envoy.render import to_json, to_yaml
+    from meshcache.policy.errors import PolicyErrors
+    from meshcache.process import StartError
+
+    sockets = [socket_dir / f"worker-{index}.sock" for index in range(workers)]
+    try:
+        timeout = _timeout(policies)
+        if format == "filter":
+            plain = _filters(sockets, timeout)
+        else:
+            plain = _bootstrap(origin, listen, socket_dir, sockets, timeout)
+    except (StartError, PolicyErrors, ValueError) as error:
+        raise CommandError(str(error)) from error
+    typer.echo(to_json(plain) if json else to_yaml(plain), nl=False)
+
+
+def _timeout(policies: Path | None) -> float:
+    from meshcache.envoy.timeouts import message_timeout
+    from meshcache.policy.compile import compile_documents
+    from meshcache.policy.documents import Documents
+    from meshcache.policy.sources import read_files
+
+    documents = read_files([policies]) if policies is not None else Documents.of([("default", _PLAIN_POLICY)])
+    return message_timeout(compile_documents(documents, generation=0, secret=b"").lookup_budget())
+
+
+def _filters(sockets: Sequence[Path], timeout: float) -> dict[str, Any]:
+    from meshcache.envoy import clusters, filters
+    from meshcache.envoy.bootstrap import MAX_MESSAGE_TIMEOUT
+    from meshcache.envoy.render import to_plain
+
+    chain = [
+        filters.outer_strip(),
+        filters.ext_proc(message_timeout=timeout, max_message_timeout=MAX_MESSAGE_TIMEOUT),
+        filters.router(),
+    ]
+    return {
+        "http_filters": [to_plain(item) for item in chain],
+        "clusters": [to_plain(clusters.sidecar_cluster(sockets))],
+    }
+
+
+def _bootstrap(origin: str, listen: str, socket_dir: Path, sockets: Sequence[Path], timeout: float) -> dict[str, Any]:
+    from meshcache.cli.checks import parse_origin
+    from meshcache.envoy.bootstrap import BootstrapOptions, build_bootstrap
+    from meshcache.envoy.render import to_plain
+    from meshcache.process import parse_address
+
+    options = BootstrapOptions(
+        listen=parse_address(listen, "--listen"),
+        origin=parse_origin(origin),
+        worker_sockets=tuple(sockets),
+        refresh_socket=socket_dir / "refresh.sock",
+        admin=socket_dir / "envoy-admin.sock",
+        message_timeout=timeout,
+    )
+    return to_plain(build_bootstrap(options))

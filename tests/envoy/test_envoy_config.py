@@ -1,0 +1,87 @@
+"""The command `envoy-config`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from meshcache.cli.app import CommandError
+from meshcache.cli.envoy_config import envoy_config
+from meshcache.envoy.binary import validate_config
+from meshcache.envoy.bootstrap import BootstrapOptions, Origin, build_bootstrap
+from meshcache.envoy.render import to_json, to_plain
+
+
+def run(*arguments):
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(envoy_config)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+async def test_the_bootstrap_is_one_that_envoy_accepts(flags):
+    result = run("--origin", "http://127.0.0.1:9000", "--workers", 3, *flags)
+    assert result.exit_code == 0, result.output
+    plain = yaml.safe_load(result.output)
+    assert len(plain["static_resources"]["clusters"][0]["load_assignment"]["endpoints"][0]["lb_endpoints"]) == 3
+    assert await validate_config(json.dumps(plain)) is None
+
+
+@pytest.mark.e2e
+async def test_the_filters_fit_into_an_envoy_of_ones_own(options):
+    parts = json.loads(run("--format", "filter", "--json").output)
+    own = to_plain(build_bootstrap(options))
+    manager = own["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    manager["http_filters"] = parts["http_filters"]
+    own["static_resources"]["clusters"] = [*own["static_resources"]["clusters"][1:], *parts["clusters"]]
+    assert await validate_config(to_json(own)) is None
+
+
+def test_the_timeout_follows_from_the_policies(tmp_path):
+    (tmp_path / "slow.yaml").write_text(
+        "apiVersion: meshcache.dev/v1alpha1\nkind: CachePolicy\nmetadata: {name: slow}\n"
+        "spec:\n  eviction: lru\n  tiers:\n    warm: {ttl: 1m, maxObjectBytes: 1Mi, deadline: 400ms}\n"
+    )
+    filters = json.loads(run("--format", "filter", "--json", "--policies", tmp_path).output)["http_filters"]
+    assert filters[1]["typed_config"]["message_timeout"] == "0.605s"
+    filters = json.loads(run("--format", "filter", "--json").output)["http_filters"]
+    assert filters[1]["typed_config"]["message_timeout"] == "0.225s"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--origin", "ftp://x"), "--origin"),
+        (("--listen", "8080"), "--listen"),
+        (("--policies", "/no/such/folder"), "/no/such/folder"),
+        (("--socket-dir", "/" + "a" * 120), "longer than 107 bytes"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(arguments, message):
+    result = run(*arguments)
+    assert isinstance(result.exception, CommandError)
+    assert message in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_the_bootstrap_is_that_of_up():
+    printed = json.loads(run("--json", "--origin", "https://origin.example", "--socket-dir", "/tmp/x").output)
+    expected = to_plain(
+        build_bootstrap(
+            BootstrapOptions(
+                listen=("127.0.0.1", 8080),
+                origin=Origin("origin.example", 443, tls=True, host_header="origin.example"),
+                worker_sockets=(Path("/tmp/x/worker-0.sock"),),
+                refresh_socket=Path("/tmp/x/refresh.sock"),
+                admin=Path("/tmp/x/envoy-admin.sock"),
+                message_timeout=0.225,
+            )
+        )
+    )
+    assert printed == expected
