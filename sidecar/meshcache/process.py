@@ -139,15 +139,29 @@ def bind_tcp(host: str, port: int, option: str) -> socket.socket:
     return bound
 
 
+def send_signal(process: asyncio.subprocess.Process, number: int) -> None:
+    """Send a signal to `process` if it runs.
+
+    Not by `Process.send_signal`: that one looks first whether the process has ended, and by this takes the exit
+    status away from the event loop that waits for it.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
 async def end(process: asyncio.subprocess.Process, grace: float, first: int = signal.SIGTERM) -> None:
     """Ask `process` to end, wait up to `grace` seconds, then kill it; returns when it is gone."""
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(first)
+    send_signal(process, first)
+    await wait_or_kill(process, grace)
+
+
+async def wait_or_kill(process: asyncio.subprocess.Process, grace: float) -> bool:
+    """Wait up to `grace` seconds for `process` to end by itself, then kill it. Returns whether it did so by itself."""
     try:
         await asyncio.wait_for(process.wait(), grace)
     except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        send_signal(process, signal.SIGKILL)
         await process.wait()
+        return False
+    return True

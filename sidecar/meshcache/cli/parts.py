@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
@@ -11,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from meshcache.envoy.binary import EnvoyError
-from meshcache.process import Backoff, end
+from meshcache.process import Backoff, end, send_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,9 +85,8 @@ class ModulePart:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to it, if it runs."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+        if self._process is not None:
+            send_signal(self._process, number)
 
     async def stop(self, grace: float) -> None:
         """SIGTERM, and SIGKILL after `grace` seconds."""

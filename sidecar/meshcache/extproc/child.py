@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 import time
@@ -30,7 +31,7 @@ from meshcache.extproc.control import (
 )
 from meshcache.extproc.status import WorkerStatus
 from meshcache.observe.metrics import EMPTY, Snapshot, merge, without_gauges
-from meshcache.process import Backoff, end
+from meshcache.process import Backoff, send_signal, wait_or_kill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -139,12 +140,8 @@ class WorkerProcess:
             return
         if self._channel is not None:
             self._channel.post(Drain(timeout))
-        try:
-            await asyncio.wait_for(process.wait(), timeout + EXIT_GRACE)
-        except TimeoutError:
+        if not await wait_or_kill(process, timeout + EXIT_GRACE):
             self._log.warning("worker did not drain in time", timeout=timeout)
-            self.kill()
-            await process.wait()
 
     def kill(self) -> None:
         """End it at once."""
@@ -153,8 +150,7 @@ class WorkerProcess:
 
     def _kill_process(self) -> None:
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            send_signal(self._process, signal.SIGKILL)
 
     async def _live(self) -> str:
         """One life: from the start of a process to its end. Returns how it ended."""
@@ -196,7 +192,7 @@ class WorkerProcess:
             self._generation = 0
             self._channel = None
             channel.close()
-            await end(process, EXIT_GRACE)
+            await wait_or_kill(process, EXIT_GRACE)
             self._process = None
             self._retired = merge([self._retired, without_gauges(self._snapshot)])
             self._snapshot = EMPTY

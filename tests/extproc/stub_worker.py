@@ -1,0 +1,54 @@
+"""A worker process whose cache is replaced by a few lines, to see what the supervisor and the edge do with it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import types
+
+import grpc
+
+from meshcache.policy.errors import PolicyError, PolicyErrors
+
+
+class StubService:
+    def __init__(self, options, metrics):
+        self._options = options
+        self._metrics = metrics
+
+    def handlers(self):
+        async def process(requests, _context):
+            self._metrics.inc("store_total", ("stored",))
+            async for request in requests:
+                yield request
+            raise asyncio.CancelledError
+
+        handler = grpc.stream_stream_rpc_method_handler(process)
+        return [
+            grpc.method_handlers_generic_handler("envoy.service.ext_proc.v3.ExternalProcessor", {"Process": handler})
+        ]
+
+    def install(self, documents, generation):
+        if any("refused by workers" in text for _, text in documents.files):
+            raise PolicyErrors([PolicyError("a.yaml", 1, 2, "spec", "refused by workers")])
+        self._metrics.set("hot_entries", (), generation)
+
+    async def drain(self, _timeout):
+        self._metrics.inc("refreshes_total", ("drained",))
+
+    async def close(self):
+        pass
+
+
+async def build(options, metrics, log):
+    return StubService(options, metrics)
+
+
+stub = types.ModuleType("meshcache.extproc.assembly")
+stub.build = build
+sys.modules["meshcache.extproc.assembly"] = stub
+
+from meshcache.extproc import worker  # noqa: E402
+
+if __name__ == "__main__":
+    sys.exit(worker.main())
