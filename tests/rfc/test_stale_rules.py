@@ -22,7 +22,7 @@ from meshcache.rfc.stale import (
         ("max-age=2, proxy-revalidate", False),
         ("max-age=2, s-maxage=2", False),
         ("no-cache", False),
-        ("s-maxage=2, stale-while-revalidate=60, stale-if-error=60", False),
+        ("s-maxage=2", False),
     ],
 )
 def test_what_forbids_serving_stale(value: str | None, expected: bool) -> None:
@@ -66,3 +66,16 @@ def test_more_age_never_comes_back_into_the_window(window: float, lifetime: floa
 
 def test_errors() -> None:
     assert {500, 502, 503, 504} == ERROR_STATUSES
+
+
+def test_a_window_beside_s_maxage_is_the_origins_own_word() -> None:
+    cc = CacheControl.parse("s-maxage=2, stale-while-revalidate=60, stale-if-error=90")
+    assert stale_while_revalidate_window(cc, 30.0) == 60
+    assert stale_if_error_window(cc, 30.0) == 90
+    assert not may_serve_stale(cc)
+
+
+def test_the_policys_window_does_not_loosen_s_maxage() -> None:
+    cc = CacheControl.parse("s-maxage=2")
+    assert stale_while_revalidate_window(cc, 30.0) == 0
+    assert stale_if_error_window(cc, 30.0) == 0

@@ -33,6 +33,8 @@ class BypassReason(StrEnum):
     GRPC = "grpc"
     RANGE = "range"
     REQUEST_BODY = "request-body"
+    PRECONDITION = "precondition"
+    """`if-match` and `if-unmodified-since` are for the origin alone (RFC 9110 section 13.1)."""
     BAD_REQUEST = "bad-request"
     NO_POLICY = "no-policy"
     INTERNAL_ERROR = "internal-error"
@@ -67,6 +69,10 @@ class NoStoreReason(StrEnum):
     """The target was invalidated while the response was on its way."""
     BAD_HEADERS = "bad-headers"
     NO_TIER = "no-tier"
+    NO_MEMORY = "no-memory"
+    """The bodies being copied at this moment fill what memory is set aside for them."""
+    ERROR = "error"
+    """The origin failed (5xx) and what is stored stays."""
 
 
 class TierName(StrEnum):

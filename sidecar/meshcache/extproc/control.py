@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """The longest message that is read. Policy sets are a few KiB as a rule and may be several MiB."""
 
+DEFAULT_HOT_BYTES: Final = 256 << 20
+DEFAULT_COLD_BYTES: Final = 10 << 30
+
 _LENGTH: Final = struct.Struct("!I")
 
 
@@ -42,8 +45,12 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     """`redis://` or `rediss://`; empty: the LMDB file in `data_dir`."""
     cold_url: str = ""
     """Object store; empty: a folder in `data_dir`."""
+    cold_max_bytes: int = 0
+    """Bytes that the cold folder may take; 0: `DEFAULT_COLD_BYTES`."""
     hot_bytes: int = 0
-    """Bytes of process memory for this worker's hot tier; 0: what the policies' budgets give."""
+    """Bytes of process memory for the hot tiers of all workers together; 0: `DEFAULT_HOT_BYTES`."""
+    keys_dir: str = ""
+    """Where signing keys and the secret for assignment lie; empty: `keys` in `data_dir`, made at first start."""
     refresh_url: str = ""
     """Where background refreshes are sent: `unix:<path>` or `http://host:port`; empty: nowhere, none are made."""
     revision: str = ""

@@ -14,15 +14,9 @@ ERROR_STATUSES = frozenset({500, 502, 503, 504})
 def may_serve_stale(response_cc: CacheControl) -> bool:
     """Whether the origin leaves it open to serve its response stale.
 
-    `s-maxage` forbids it as `proxy-revalidate` does (RFC 9111 section 5.2.2.10), also beside
-    `stale-while-revalidate`: of directives in conflict the most restrictive is honoured (section 4.2.1).
+    `s-maxage` forbids it as `proxy-revalidate` does (RFC 9111 section 5.2.2.10).
     """
-    return not (
-        response_cc.must_revalidate
-        or response_cc.proxy_revalidate
-        or response_cc.no_cache
-        or response_cc.s_maxage is not None
-    )
+    return not _forbidden(response_cc) and response_cc.s_maxage is None
 
 
 def stale_while_revalidate_window(response_cc: CacheControl, policy: float) -> float:
@@ -47,6 +41,14 @@ def within(window: float, *, lifetime: float, age: float) -> bool:
 
 
 def _window(response_cc: CacheControl, own: int | None, policy: float) -> float:
-    if not may_serve_stale(response_cc):
+    if _forbidden(response_cc):
         return 0.0
-    return policy if own is None else float(own)
+    if own is not None:
+        # A window that the origin sets beside `s-maxage` is its word on the very question that `s-maxage` only
+        # implies an answer to; `s-maxage=1, stale-while-revalidate=59` is how origins speak to shared caches.
+        return float(own)
+    return policy if response_cc.s_maxage is None else 0.0
+
+
+def _forbidden(response_cc: CacheControl) -> bool:
+    return response_cc.must_revalidate or response_cc.proxy_revalidate or response_cc.no_cache

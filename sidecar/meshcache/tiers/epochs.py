@@ -35,3 +35,7 @@ class Epochs:
         if fleet_wide:
             return bool(self.fleet) and fleet == self.fleet
         return board == self.board and (not self.fleet or fleet == self.fleet)
+
+
+UNKNOWN = Epochs(b"")
+"""Of a look-up that did not come to its end. Equal to no epoch that a board gives: nothing is stored under it."""

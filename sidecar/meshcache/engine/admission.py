@@ -1,0 +1,39 @@
+"""Whether a request is looked up at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meshcache.engine.decisions import BypassReason
+
+if TYPE_CHECKING:
+    from meshcache.message import Request
+
+_PRECONDITIONS = ("if-match", "if-unmodified-since")
+
+
+def bypass_reason(request: Request) -> BypassReason | None:
+    """Why `request` must go to the origin whatever is stored, or None.
+
+    Says nothing of routes and policies: only of what the message itself is.
+    """
+    headers = request.headers
+    if not request.path.startswith("/") or not request.authority:
+        # `OPTIONS *`, CONNECT and requests with no host have no target that a key could name.
+        return BypassReason.BAD_REQUEST
+    if "upgrade" in headers:
+        return BypassReason.UPGRADE
+    content_type = headers.get("content-type")
+    if content_type is not None and content_type.lower().startswith("application/grpc"):
+        return BypassReason.GRPC
+    if request.method not in ("GET", "HEAD"):
+        return BypassReason.METHOD
+    if not request.complete:
+        # The body could change the answer, and it is no part of the key.
+        return BypassReason.REQUEST_BODY
+    if "range" in headers:
+        return BypassReason.RANGE
+    for name in _PRECONDITIONS:
+        if name in headers:
+            return BypassReason.PRECONDITION
+    return None

@@ -1,0 +1,154 @@
+"""The copy of a response that is to be stored, gathered while it streams to the client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from meshcache.engine.decisions import NoStoreReason
+from meshcache.engine.lifetime import lifetime
+from meshcache.engine.records import StoredResponse
+from meshcache.rfc.age import age_value
+from meshcache.rfc.cache_control import CacheControl, request_cache_control
+from meshcache.rfc.storing import may_use_heuristics, no_store_reason, storable_fields
+from meshcache.rfc.vary import parse_vary, selecting_values
+
+if TYPE_CHECKING:
+    from meshcache.engine.key import CacheKey
+    from meshcache.engine.records import VariantIndex
+    from meshcache.message import Headers, Request, Response
+    from meshcache.policy.compiled import Policy
+    from meshcache.policy.snapshot import Selection
+    from meshcache.tiers.epochs import Epochs
+
+_NOT_REPLAYED = frozenset({"content-length", "cache-status"})
+"""Computed anew for each answer."""
+
+
+@dataclass(slots=True)
+class CopyBudget:
+    """Bytes that all copies under way in this process may take together."""
+
+    limit: int
+    used: int = 0
+
+    def take(self, size: int) -> bool:
+        """Reserve `size` bytes; False when they are not there."""
+        if self.used + size > self.limit:
+            return False
+        self.used += size
+        return True
+
+    def give(self, size: int) -> None:
+        """Return `size` bytes."""
+        self.used -= size
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where and for whom a response is stored: what the request has settled."""
+
+    request: Request
+    request_time: float
+    selection: Selection
+    policy: Policy
+    key: CacheKey
+    epochs: Epochs
+    index: VariantIndex | None
+    """The resource's variants as the look-up saw them."""
+
+    def at(self, epochs: Epochs, now: float) -> Target:
+        """The same for a request that goes out `now`, under the epochs read for it."""
+        return replace(self, epochs=epochs, request_time=now)
+
+    def asking(self, headers: Headers) -> Target:
+        """The same for a request with these header fields."""
+        return replace(self, request=replace(self.request, headers=headers))
+
+
+def unstorable(target: Target, response: Response) -> NoStoreReason | None:
+    """Why `response` must not be stored for `target`, or None."""
+    if not response.from_origin:
+        return NoStoreReason.LOCAL_REPLY
+    headers = response.headers
+    directives = CacheControl.parse(headers.get("cache-control"))
+    granted = lifetime(
+        target.policy.freshness,
+        status=response.status,
+        explicit=None,
+        by_default=may_use_heuristics(response.status, directives),
+    )
+    return no_store_reason(
+        method=target.request.method,
+        request_headers=target.request.headers,
+        request_cc=request_cache_control(target.request.headers),
+        status=response.status,
+        response_headers=headers,
+        response_cc=directives,
+        has_policy_lifetime=granted is not None,
+    )
+
+
+class Fill:
+    """A response on its way into the cache. `release` or `finish` must follow, exactly once."""
+
+    __slots__ = ("_budget", "_chunks", "_declared", "_limit", "_size", "refused", "response", "response_time", "target")
+
+    def __init__(self, target: Target, response: Response, response_time: float, budget: CopyBudget) -> None:
+        self.target = target
+        self.response = response
+        self.response_time = response_time
+        self.refused: NoStoreReason | None = None
+        """Why the copy was given up, once `add` has returned False or `finish` None."""
+        self._budget = budget
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._limit = target.policy.tiers.largest()
+        declared = response.headers.get("content-length")
+        self._declared = int(declared) if declared is not None and declared.isdecimal() else None
+
+    def fits(self) -> bool:
+        """Whether some tier takes a body of the announced size."""
+        return self._declared is None or self._declared <= self._limit
+
+    def add(self, chunk: bytes) -> bool:
+        """Copy one chunk; False when the copy has to be given up, with `refused` set."""
+        size = len(chunk)
+        if self._size + size > self._limit:
+            self.refused = NoStoreReason.TOO_LARGE
+        elif not self._budget.take(size):
+            self.refused = NoStoreReason.NO_MEMORY
+        else:
+            self._size += size
+            self._chunks.append(chunk)
+            return True
+        return False
+
+    def release(self) -> None:
+        """Give the copied bytes back."""
+        self._budget.give(self._size)
+        self._size = 0
+        self._chunks.clear()
+
+    def finish(self) -> StoredResponse | None:
+        """The record to store, or None with `refused` set when the body is not as long as was announced."""
+        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self.release()
+        target, response = self.target, self.response
+        if self._declared is not None and self._declared != len(body):
+            self.refused = NoStoreReason.TRUNCATED
+            return None
+        names = parse_vary(response.headers.get("vary"))
+        assert names != "*"  # noqa: S101 - `unstorable` has refused it
+        fields = storable_fields(response.headers, response_time=self.response_time)
+        return StoredResponse(
+            key=target.key.material,
+            selecting=selecting_values(names, target.request.headers),
+            status=response.status,
+            fields=tuple(field for field in fields if field[0] not in _NOT_REPLAYED),
+            request_time=target.request_time,
+            response_time=self.response_time,
+            initial_age=age_value(response.headers.get("age")),
+            authorized="authorization" in target.request.headers,
+            body=body,
+        )

@@ -1,0 +1,133 @@
+"""What may be done with a stored response for a request: the heart of a look-up, as pure functions.
+
+A `Judgement` is a stored response as one freshness policy sees it. It holds nothing of the time, so that it can be
+kept beside the entry and used for every hit until another policy comes into force: judging a hit is then a
+subtraction and a comparison.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from meshcache.engine.lifetime import lifetime
+from meshcache.message import Headers
+from meshcache.rfc import age as rfc_age
+from meshcache.rfc import request as rfc_request
+from meshcache.rfc import stale
+from meshcache.rfc.cache_control import CacheControl, request_cache_control
+from meshcache.rfc.fields import http_date
+from meshcache.rfc.freshness import explicit_lifetime
+from meshcache.rfc.storing import may_use_heuristics, shareable_despite_authorization
+
+if TYPE_CHECKING:
+    from meshcache.engine.records import StoredResponse
+    from meshcache.policy.compiled import Freshness
+
+
+class Use(Enum):
+    """How a stored response may be used for a request."""
+
+    FRESH = auto()
+    STALE_WHILE_REVALIDATE = auto()
+    ACCEPTED_STALE = auto()
+    """The client takes it stale (`max-stale`)."""
+    VALIDATE = auto()
+    """Too old: only with the origin's consent."""
+    VALIDATE_BY_REQUEST = auto()
+    """Fresh or not, the client wants the origin's consent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A stored response under a policy. Times are seconds."""
+
+    policy: Freshness
+    born: float
+    """Unix time at which its age was 0."""
+    lifetime: float
+    swr: float
+    """How long past its lifetime it may be served while it is refreshed."""
+    sie: float
+    """How long past its lifetime it may stand in for an error of the origin."""
+    always_validate: bool
+    may_serve_stale: bool
+    can_validate: bool
+    """Whether the origin can be asked if it is still right."""
+    for_authorized: bool
+    """Whether it may answer requests that carry `authorization`."""
+
+    def age(self, now: float) -> float:
+        """Its age at `now`, never negative."""
+        return max(0.0, now - self.born)
+
+
+def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
+    """How `policy` sees `stored`."""
+    headers = Headers(stored.fields)
+    directives = CacheControl.parse(headers.get("cache-control"))
+    date = headers.get("date")
+    explicit = explicit_lifetime(
+        directives, expires=headers.get("expires"), date=date, response_time=stored.response_time
+    )
+    granted = lifetime(
+        policy,
+        status=stored.status,
+        explicit=explicit,
+        by_default=may_use_heuristics(stored.status, directives),
+    )
+    initial_age = rfc_age.corrected_initial_age(
+        age=stored.initial_age,
+        date=None if date is None else http_date(date, stored.response_time),
+        request_time=stored.request_time,
+        response_time=stored.response_time,
+    )
+    return Judgement(
+        policy=policy,
+        born=stored.response_time - initial_age,
+        # What nobody gives a lifetime is stale from the start and never served so; it can still be validated.
+        lifetime=0.0 if granted is None else granted,
+        swr=0.0 if granted is None else stale.stale_while_revalidate_window(directives, policy.stale_while_revalidate),
+        sie=stale.stale_if_error_window(directives, policy.stale_if_error),
+        # Fields of a qualified `no-cache` are not stored, so that the rest needs no validation.
+        always_validate=directives.no_cache,
+        may_serve_stale=stale.may_serve_stale(directives),
+        can_validate="etag" in headers or "last-modified" in headers,
+        for_authorized=shareable_despite_authorization(directives),
+    )
+
+
+def use(judgement: Judgement, request: Headers, now: float) -> Use:
+    """How the response may be used at `now` for a request with these header fields."""
+    age = now - judgement.born
+    lifetime_left = judgement.lifetime - age
+    if "authorization" in request and not judgement.for_authorized:
+        # It was stored for callers without credentials; what this caller may see, the origin decides.
+        return Use.VALIDATE_BY_REQUEST
+    if "cache-control" in request or "pragma" in request:
+        directives = request_cache_control(request)
+        current = max(0.0, age)
+        if rfc_request.refuses(directives, age=current, lifetime=judgement.lifetime):
+            return Use.VALIDATE_BY_REQUEST
+        if (
+            lifetime_left <= 0.0
+            and judgement.may_serve_stale
+            and not judgement.always_validate
+            and rfc_request.accepts_stale(directives, age=current, lifetime=judgement.lifetime)
+        ):
+            return Use.ACCEPTED_STALE
+    if judgement.always_validate:
+        return Use.VALIDATE
+    if lifetime_left > 0.0:
+        return Use.FRESH
+    if judgement.swr > 0.0 and -lifetime_left <= judgement.swr:
+        return Use.STALE_WHILE_REVALIDATE
+    return Use.VALIDATE
+
+
+def may_stand_in(judgement: Judgement, request: Headers, now: float) -> bool:
+    """Whether the response may be sent in place of an error of the origin (RFC 5861 section 4)."""
+    if judgement.always_validate or ("authorization" in request and not judgement.for_authorized):
+        return False
+    return stale.within(judgement.sie, lifetime=judgement.lifetime, age=judgement.age(now))

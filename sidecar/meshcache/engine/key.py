@@ -1,0 +1,138 @@
+"""The cache key: what of a request tells one stored answer from another.
+
+Three values come out of a request:
+
+- the *material*: every part that must agree, in full, each with its length in front so that no two different
+  lists of parts read the same;
+- the *storage key*: a 32-byte digest of the material, by which tiers store. The material is kept in the entry
+  and compared at look-up, so that equal digests alone never make a hit;
+- the *resource id*: a 16-byte digest of the URI as the policy keys it, without arm, partition and header parts.
+  Invalidation works on it, since an unsafe request says nothing of the headers under which answers were stored.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from meshcache.rfc.vary import selecting_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from meshcache.message import Headers, Request
+    from meshcache.policy.compiled import KeySpec
+
+FORMAT = b"k1"
+"""Version of the material's layout: a change of layout is a new version, never a reinterpretation."""
+
+_DEFAULT_PORT = {"http": ":80", "https": ":443"}
+
+
+class CacheKey(NamedTuple):
+    """The three values described at the top of the module."""
+
+    storage: bytes
+    resource: bytes
+    material: bytes
+
+
+def cache_key(request: Request, spec: KeySpec, *, namespace: bytes, revision: str) -> CacheKey:
+    """The key of `request` under `spec`.
+
+    `namespace` separates routes and experiment arms, `revision` the releases of the application. HEAD shares
+    the key of GET: a stored GET answers both (RFC 9111 section 4).
+    """
+    uri = _uri_parts(request.scheme, request.authority, request.path, spec)
+    parts = [FORMAT, spec.fingerprint, namespace, revision.encode(), *uri]
+    headers = request.headers
+    parts += [_present(headers.get(name)) for name in spec.partition_headers]
+    parts += [_present(value) for _, value in selecting_values(spec.headers, headers)]
+    if spec.cookies:
+        jar = _cookies(headers)
+        parts += [_present("\0".join(jar[name]) if name in jar else None) for name in spec.cookies]
+    material = _join(parts)
+    return CacheKey(blake2b(material, digest_size=32).digest(), _resource(uri, spec), material)
+
+
+def resource_ids(scheme: str, authority: str, paths: Iterable[str], specs: Iterable[KeySpec]) -> set[bytes]:
+    """The resource ids that these targets may be stored under, one for each way in which policies key a URI."""
+    keyed = tuple(specs)
+    return {_resource(_uri_parts(scheme, authority, path, spec), spec) for path in paths for spec in keyed}
+
+
+def variant_key(storage: bytes, selecting: Sequence[tuple[str, str | None]]) -> bytes:
+    """The 32-byte storage key of one variant: the primary key plus the selecting fields (RFC 9111 section 4.1)."""
+    parts = [b"v1", storage]
+    for name, value in selecting:
+        parts.append(name.encode("latin-1"))
+        parts.append(_present(value))
+    return blake2b(_join(parts), digest_size=32).digest()
+
+
+def normalised_query(query: str, spec: KeySpec) -> str:
+    """`query` as it enters the key.
+
+    A parameter is left out only when its name is plain, so that the key never sees less than the origin does:
+    an encoded name (`%61` for `a`) or a `;` that some origins take for a separator keeps everything in.
+    """
+    if not query:
+        return ""
+    everything = spec.query_include == ("*",) and not spec.query_exclude
+    if everything and not spec.query_sort:
+        return query
+    pairs = query.split("&")
+    if not everything and ";" not in query:
+        pairs = [pair for pair in pairs if _keyed(pair.partition("=")[0], spec)]
+    if spec.query_sort:
+        # By name alone, and stable: the order of one name's repeats can carry meaning.
+        pairs.sort(key=lambda pair: pair.partition("=")[0])
+    return "&".join(pairs)
+
+
+def _keyed(name: str, spec: KeySpec) -> bool:
+    if "%" in name or "+" in name:
+        return True
+    return _matches(name, spec.query_include) and not _matches(name, spec.query_exclude)
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(pattern == name or (pattern.endswith("*") and name.startswith(pattern[:-1])) for pattern in patterns)
+
+
+def _uri_parts(scheme: str, authority: str, path: str, spec: KeySpec) -> tuple[bytes, bytes, bytes]:
+    host = ""
+    if spec.host:
+        host = authority.lower().removesuffix(_DEFAULT_PORT.get(scheme, "\0"))
+    target, _, query = path.partition("?")
+    origin = f"{scheme}://{host}" if spec.host else ""
+    return (
+        origin.encode("latin-1", "replace"),
+        target.encode("latin-1", "replace"),
+        normalised_query(query, spec).encode("latin-1", "replace"),
+    )
+
+
+def _resource(uri: tuple[bytes, bytes, bytes], spec: KeySpec) -> bytes:
+    # The scheme does not tell resources apart for invalidation: a POST over https must reach what http stored.
+    origin, target, query = uri
+    host = origin.partition(b"://")[2] if spec.host else b""
+    return blake2b(_join((b"r1", host, target, query)), digest_size=16).digest()
+
+
+def _cookies(headers: Headers) -> dict[str, list[str]]:
+    jar: dict[str, list[str]] = {}
+    for line in headers.get_all("cookie"):
+        for pair in line.split(";"):
+            name, _, value = pair.strip().partition("=")
+            jar.setdefault(name, []).append(value)
+    return jar
+
+
+def _present(value: str | None) -> bytes:
+    """An absent field is not an empty one."""
+    return b"-" if value is None else b"+" + value.encode("latin-1", "replace")
+
+
+def _join(parts: Iterable[bytes]) -> bytes:
+    return b"".join([b"%d:%b" % (len(part), part) for part in parts])

@@ -1,0 +1,48 @@
+"""What the engine tells its caller to do with a request or a response. Plain values, no transport."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from meshcache.engine.decisions import BypassReason, Decision, MissReason, TierName
+    from meshcache.engine.records import StoredResponse
+    from meshcache.message import Field
+
+
+@dataclass(slots=True)
+class Answer:
+    """Answer the client from what is stored."""
+
+    decision: Decision
+    stored: StoredResponse
+    tier: TierName
+    age: int
+    """Seconds, for the `age` field."""
+    cache_status: str
+    not_modified: bool = False
+    """The client holds this answer already: send 304 with no body."""
+    rendered: bytes | None = None
+    """The reply as the edge serialised it when the entry was stored, when it is at hand."""
+
+
+@dataclass(slots=True)
+class Forward:
+    """Send the request to the origin."""
+
+    decision: Decision
+    reason: BypassReason | MissReason
+    set_fields: list[Field] = field(default_factory=list)
+    remove_fields: list[str] = field(default_factory=list)
+    watch: bool = True
+    """Whether the engine has to see the response."""
+
+
+@dataclass(slots=True)
+class Pass:
+    """Hand the origin's response to the client."""
+
+    cache_status: str
+    copy: bool = False
+    """Whether the engine has to see the body, too."""

@@ -1,0 +1,33 @@
+"""Choosing among a resource's stored variants (RFC 9111 section 4.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meshcache.engine.key import variant_key
+from meshcache.engine.records import VariantIndex
+from meshcache.rfc.vary import selecting_values
+
+if TYPE_CHECKING:
+    from meshcache.engine.key import CacheKey
+    from meshcache.message import Headers
+    from meshcache.rfc.vary import Selecting
+
+MOST_FIELD_SETS = 4
+"""How many different `vary` values are kept for one resource; a look-up may have to try each."""
+
+
+def variant_keys(key: CacheKey, index: VariantIndex, request: Headers) -> list[tuple[bytes, Selecting]]:
+    """Where the variants that `request` selects would be stored, the newest field set first."""
+    keys = []
+    for names in index.field_sets:
+        selecting = selecting_values(names, request)
+        keys.append((variant_key(key.storage, selecting), selecting))
+    return keys
+
+
+def with_field_set(key: CacheKey, index: VariantIndex | None, names: tuple[str, ...]) -> VariantIndex:
+    """`index` with `names` in front; the oldest set goes when there are too many."""
+    known = index.field_sets if index is not None else ()
+    others = tuple(other for other in known if other != names)
+    return VariantIndex(key=key.material, field_sets=(names, *others)[:MOST_FIELD_SETS])

@@ -1,0 +1,185 @@
+"""A worker's cache, put together: tiers, engine, refresher and the ext_proc edge over them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from meshcache.engine.cache import Cache
+from meshcache.engine.decisions import TierName
+from meshcache.extproc import wire
+from meshcache.extproc.control import DEFAULT_COLD_BYTES, DEFAULT_HOT_BYTES
+from meshcache.extproc.conversation import ExternalProcessor
+from meshcache.extproc.faults import FaultLog
+from meshcache.extproc.metering import EngineMeter, TierMeter
+from meshcache.extproc.refresher import HttpRefresher
+from meshcache.extproc.surroundings import surroundings
+from meshcache.policy.compile import compile_documents
+from meshcache.tiers.base import TierError
+from meshcache.tiers.board import Board
+from meshcache.tiers.lmdb import LmdbTier
+from meshcache.tiers.memory import MemoryTier
+from meshcache.tiers.objects import ObjectTier
+from meshcache.tiers.redis import RedisTier
+from meshcache.tiers.signing import Keyring
+from meshcache.tiers.stack import TierStack
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    import grpc
+    from structlog.typing import FilteringBoundLogger
+
+    from meshcache.extproc.control import WorkerOptions
+    from meshcache.observe.metrics import Metrics
+    from meshcache.policy.documents import Documents
+    from meshcache.tiers.base import Tier
+
+WARM_FILE_BYTES: Final = 1 << 30
+"""The largest that the warm LMDB file grows, for all workers together."""
+COPY_BYTES: Final = 256 << 20
+"""Bodies of responses on their way into one worker's cache, together."""
+
+
+class Service:
+    """What a worker serves. `install` must be called before the first request is answered from the cache."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        metrics: Metrics,
+        stack: TierStack,
+        board: Board,
+        keyring: Keyring,
+        refresher: HttpRefresher | None,
+        faults: FaultLog,
+    ) -> None:
+        self._options = options
+        self._metrics = metrics
+        self._stack = stack
+        self._board = board
+        self._keyring = keyring
+        self._refresher = refresher
+        self._background: set[asyncio.Task[None]] = set()
+        self._cache = Cache(
+            stack=stack,
+            leases=board,
+            refresher=refresher,
+            meter=EngineMeter(metrics),
+            clock=time.time,
+            spawn=self._spawn,
+            render=wire.render,
+            copy_bytes=COPY_BYTES,
+        )
+        self._processor = ExternalProcessor(self._cache, on_error=faults.report, lookup_timeout=options.lookup_timeout)
+        self._faults = faults
+
+    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
+        """The gRPC handlers to serve."""
+        return (self._processor.handler(),)
+
+    def install(self, documents: Documents, generation: int) -> None:
+        """Compile a policy set and put it in force for every request that begins from now on.
+
+        Raises `PolicyErrors`; then the one before stays.
+        """
+        self._cache.snapshot = compile_documents(
+            documents,
+            generation=generation,
+            secret=self._keyring.assignment_secret,
+            surroundings=surroundings(self._options),
+        )
+        self._metrics.set("policy_generation", (), generation)
+
+    def sample(self) -> None:
+        """Bring the gauges up to date; to be called before metrics are reported."""
+        self._metrics.set("hot_bytes", (), self._stack.memory.used_bytes)
+        self._metrics.set("hot_entries", (), len(self._stack.memory))
+
+    async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - the bound is divided among what waits
+        """Let background refreshes and writes finish within about `timeout` seconds."""
+        if self._background:
+            await asyncio.wait(self._background, timeout=timeout)
+        await self._stack.drain(timeout)
+
+    async def close(self) -> None:
+        """Give up what still runs, and release everything."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        if self._refresher is not None:
+            await self._refresher.close()
+        await self._stack.close()
+        self._board.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        # The loop itself keeps only a weak reference.
+        self._background.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._faults.report("background", error)
+
+
+async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLogger) -> Service:
+    """Open what the options name.
+
+    Raises `BoardError` and `KeyringError` when the data folder cannot be used, `ValueError` for an address of a
+    kind that is not supported. A store that does not answer now is no error: it is tried again while serving.
+    """
+    data = Path(options.data_dir)
+    keyring = Keyring.load_or_create(Path(options.keys_dir) if options.keys_dir else data / "keys")
+    board = Board(data / "board")
+
+    def on_breaker(tier: TierName, opened: bool) -> None:
+        log.warning("tier given up for a while" if opened else "tier in use again", tier=tier)
+
+    meter = TierMeter(metrics, on_breaker)
+    memory = MemoryTier(
+        (options.hot_bytes or DEFAULT_HOT_BYTES) // max(1, options.workers),
+        on_evict=lambda reason: meter.evicted(TierName.HOT, reason, 1),
+    )
+    warm = await _warm(options, data, board, meter, log)
+    cold = ObjectTier(
+        cold_folder(options.cold_url) or data / "cold",
+        options.cold_max_bytes or DEFAULT_COLD_BYTES,
+        board,
+        on_evict=lambda reason, count: meter.evicted(TierName.COLD, reason, count),
+    )
+    stack = TierStack(memory, warm, cold, board, keyring, meter)
+    refresher = HttpRefresher(options.refresh_url) if options.refresh_url else None
+    return Service(options, metrics, stack, board, keyring, refresher, FaultLog(metrics, log))
+
+
+async def _warm(options: WorkerOptions, data: Path, board: Board, meter: TierMeter, log: FilteringBoundLogger) -> Tier:
+    if options.warm_url:
+        return RedisTier(options.warm_url)
+    tier = LmdbTier(
+        data / "warm",
+        WARM_FILE_BYTES,
+        board,
+        on_evict=lambda reason, count: meter.evicted(TierName.WARM, reason, count),
+    )
+    try:
+        await tier.open()
+    except TierError as error:
+        log.error("warm file cannot be opened; it is tried again", error=str(error))
+    return tier
+
+
+def cold_folder(url: str) -> Path | None:
+    """The folder that `--cold` names: a path or a `file://` URL. None for none; `ValueError` for anything else."""
+    if not url:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(unquote(parts.path))
+    if parts.scheme or parts.netloc:
+        raise ValueError(f"the cold tier is a folder (a path or file:///path) so far, not {url!r}")
+    return Path(url)

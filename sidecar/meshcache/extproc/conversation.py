@@ -1,0 +1,130 @@
+"""One ext_proc stream: the messages of one HTTP request, from its headers to the end of its response.
+
+Whatever goes wrong here, the request goes on: each step has a reply that changes nothing, and that is what Envoy
+gets when the engine fails.
+
+How a stream may end (each variant was tried for leaks, see `docs/decisions/0003-end-of-an-ext-proc-stream.md`):
+this side returns right after the last reply that matters, or lets the cancellation through; after Envoy's end of
+stream it never returns normally.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
+from grpc.aio import EOF
+
+from meshcache.engine.outcome import Answer
+from meshcache.extproc import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from meshcache.engine.cache import Cache
+    from meshcache.engine.exchange import Exchange
+
+    Context = grpc.aio.ServicerContext[ProcessingRequest, bytes]
+
+_PASS: dict[str | None, bytes] = {
+    "request_headers": wire.PASS_REQUEST,
+    "request_body": wire.PASS_REQUEST_BODY,
+    "request_trailers": wire.PASS_REQUEST_TRAILERS,
+    "response_headers": wire.PASS_RESPONSE,
+    "response_body": wire.PASS_RESPONSE_BODY,
+    "response_trailers": wire.PASS_RESPONSE_TRAILERS,
+}
+"""For each kind of message, the reply that changes nothing."""
+
+
+class ExternalProcessor:
+    """The gRPC service: one `converse` for each stream.
+
+    `on_error` is told of every exception that the engine let out, with the stage in which it happened.
+    """
+
+    def __init__(
+        self, cache: Cache, *, on_error: Callable[[str, Exception], None], lookup_timeout: float = 1.0
+    ) -> None:
+        self._cache = cache
+        self._on_error = on_error
+        self._lookup_timeout = lookup_timeout
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What to register with a `grpc.aio` server. Replies are bytes already, so nothing serialises them again."""
+        method: Any = grpc.stream_stream_rpc_method_handler(
+            self.converse, request_deserializer=ProcessingRequest.FromString, response_serializer=None
+        )
+        return grpc.method_handlers_generic_handler(wire.SERVICE, {wire.METHOD: method})
+
+    async def converse(self, _messages: object, context: Context) -> None:
+        """Answer the messages of one stream until nothing more of it matters."""
+        message: Any = await context.read()
+        if message is EOF:
+            raise asyncio.CancelledError
+        if not message.HasField("request_headers"):
+            # A local reply can begin a stream in the response phase: there is no request to judge it by.
+            await context.write(_PASS.get(message.WhichOneof("request"), wire.PASS_REQUEST))
+            return
+        try:
+            exchange = self._cache.open(wire.request_of(message))
+            outcome = exchange.start()
+            if outcome is None:
+                outcome = await self._search(exchange)
+            reply = wire.answer(outcome) if isinstance(outcome, Answer) else wire.forward(outcome)
+        except Exception as error:
+            self._on_error("request", error)
+            await context.write(wire.PASS_REQUEST)
+            return
+        await context.write(reply)
+        if isinstance(outcome, Answer) or not outcome.watch:
+            return
+        try:
+            await self._response(exchange, context)
+        finally:
+            exchange.close()
+
+    async def _search(self, exchange: Exchange) -> Any:
+        try:
+            async with asyncio.timeout(self._lookup_timeout):
+                return await exchange.search()
+        except TimeoutError:
+            return exchange.forward_unseen()
+
+    async def _response(self, exchange: Exchange, context: Context) -> None:
+        while True:
+            message: Any = await context.read()
+            if message is EOF:
+                raise asyncio.CancelledError
+            kind = message.WhichOneof("request")
+            try:
+                reply, last = await self._step(exchange, kind, message)
+            except Exception as error:
+                self._on_error(kind or "unknown", error)
+                exchange.close()
+                reply, last = _PASS.get(kind, wire.PASS_RESPONSE), kind == "response_headers"
+            await context.write(reply)
+            if last:
+                return
+
+    async def _step(self, exchange: Exchange, kind: str | None, message: Any) -> tuple[bytes, bool]:
+        """The reply to one message of the response phase, and whether nothing more of the stream matters."""
+        if kind == "response_body":
+            part = message.response_body
+            exchange.on_body(part.body)
+            if part.end_of_stream:
+                exchange.on_end()
+            return wire.PASS_RESPONSE_BODY, part.end_of_stream
+        if kind == "response_headers":
+            response = wire.response_of(message)
+            outcome = await exchange.on_response(response)
+            if isinstance(outcome, Answer):
+                return wire.answer(outcome), True
+            return wire.pass_on(outcome), not outcome.copy
+        if kind == "response_trailers":
+            # Trailers end a body whose last chunk did not say so.
+            exchange.on_end()
+            return wire.PASS_RESPONSE_TRAILERS, True
+        return _PASS.get(kind, wire.PASS_REQUEST), False

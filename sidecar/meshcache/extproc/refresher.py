@@ -1,0 +1,71 @@
+"""Background requests to the origin, by way of Envoy: to one fixed address, never to one taken from a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import httpx
+
+from meshcache.engine.ports import RefreshError
+from meshcache.message import Headers, Response
+
+if TYPE_CHECKING:
+    from meshcache.engine.ports import RefreshRequest
+
+TIMEOUT_SECONDS: Final = 30.0
+_CONNECT_SECONDS: Final = 2.0
+_UNIX: Final = "unix:"
+
+
+class HttpRefresher:
+    """A `Refresher` over HTTP/1.1 to `unix:<path>` or `http://host:port`. Raises `ValueError` for any other address."""
+
+    def __init__(self, url: str, *, max_connections: int = 32) -> None:
+        limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
+        if url.startswith(_UNIX):
+            transport = httpx.AsyncHTTPTransport(uds=url.removeprefix(_UNIX).removeprefix("//"), limits=limits)
+            self._base = "http://refresh"
+        elif url.startswith("http://"):
+            transport = httpx.AsyncHTTPTransport(limits=limits)
+            self._base = url.rstrip("/")
+        else:
+            raise ValueError(f"a refresh address is unix:<path> or http://host:port, not {url!r}")
+        timeout = httpx.Timeout(TIMEOUT_SECONDS, connect=_CONNECT_SECONDS)
+        self._client = httpx.AsyncClient(transport=transport, timeout=timeout, follow_redirects=False, trust_env=False)
+
+    async def fetch(self, request: RefreshRequest, limit: int) -> tuple[Response, bytes]:
+        """See `Refresher`. The body comes as it was sent, with any content coding left on."""
+        fields = [(b"host", request.authority.encode("latin-1"))]
+        fields += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers]
+        fields.append((b"x-forwarded-proto", request.scheme.encode("latin-1")))
+        # The target goes out byte for byte as the client's did: a URL library would write some of it anew.
+        outgoing = httpx.Request(
+            "GET", self._base, headers=fields, extensions={"target": request.path.encode("latin-1")}
+        )
+        try:
+            response = await self._client.send(outgoing, stream=True)
+            try:
+                body = await _read(response, limit)
+            finally:
+                await response.aclose()
+        except (httpx.HTTPError, httpx.StreamError, OSError) as error:
+            raise RefreshError(f"{type(error).__name__}: {error}") from error
+        headers = Headers(
+            (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw
+        )
+        return Response(response.status_code, headers, from_origin=True, complete=not body), body
+
+    async def close(self) -> None:
+        """Close idle connections."""
+        await self._client.aclose()
+
+
+async def _read(response: httpx.Response, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.aiter_raw():
+        size += len(chunk)
+        if size > limit:
+            raise RefreshError(f"the body is longer than {limit} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)

@@ -1,0 +1,240 @@
+"""Envoy's ext_proc messages to plain types, and replies to bytes.
+
+Replies are built once where they can be: constants at import, stored responses when they are stored. What changes
+from one hit to the next (`age`, `cache-status`) is appended: protobuf merges a message that is followed by another
+of the same type, so the appended bytes add header fields to the reply before them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
+from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
+
+from meshcache.message import Headers, Peer, Request, Response
+from meshcache.rfc.validation import not_modified_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from meshcache.engine.outcome import Answer, Forward, Pass
+    from meshcache.engine.records import StoredResponse
+    from meshcache.message import Field
+
+SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+METHOD = "Process"
+
+_ATTRIBUTES = "envoy.filters.http.ext_proc"
+_ORIGIN_DETAILS = "via_upstream"
+
+
+def request_of(message: ProcessingRequest) -> Request:
+    """The request that a `request_headers` message describes."""
+    part = message.request_headers
+    method = authority = path = ""
+    scheme = "http"
+    fields: list[Field] = []
+    for header in part.headers.headers:
+        name = header.key
+        value = (header.raw_value or header.value.encode()).decode("latin-1")
+        if name[:1] != ":":
+            fields.append((name, value))
+        elif name == ":path":
+            path = value
+        elif name == ":method":
+            method = value
+        elif name == ":authority":
+            authority = value
+        elif name == ":scheme":
+            scheme = value
+    address, mtls, cluster = _request_attributes(message)
+    return Request(
+        method=method,
+        authority=authority,
+        path=path,
+        headers=Headers(fields),
+        scheme=scheme,
+        peer=Peer(address, mtls),
+        cluster=cluster,
+        complete=part.end_of_stream,
+    )
+
+
+def response_of(message: ProcessingRequest) -> Response:
+    """The response head that a `response_headers` message describes. A status that is no number becomes 0."""
+    part = message.response_headers
+    status = 0
+    fields: list[Field] = []
+    for header in part.headers.headers:
+        name = header.key
+        value = (header.raw_value or header.value.encode()).decode("latin-1")
+        if name[:1] != ":":
+            fields.append((name, value))
+        elif name == ":status" and value.isdecimal():
+            status = int(value)
+    return Response(
+        status=status, headers=Headers(fields), from_origin=_from_origin(message), complete=part.end_of_stream
+    )
+
+
+def _request_attributes(message: ProcessingRequest) -> tuple[str, bool, str]:
+    attributes = message.attributes
+    if _ATTRIBUTES not in attributes:
+        return "", False, ""
+    values = attributes[_ATTRIBUTES].fields
+    address = values["source.address"].string_value if "source.address" in values else ""
+    mtls = values["connection.mtls"].bool_value if "connection.mtls" in values else False
+    cluster = values["xds.cluster_name"].string_value if "xds.cluster_name" in values else ""
+    return _host(address), mtls, cluster
+
+
+def _host(address: str) -> str:
+    """`address` without its port: `10.0.0.1:80` and `[::1]:80` as Envoy writes them."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        return address
+    return host[1:-1] if host.startswith("[") else host
+
+
+def _from_origin(message: ProcessingRequest) -> bool:
+    """Whether the origin itself sent this response; False when Envoy made it, or did not say."""
+    attributes = message.attributes
+    if _ATTRIBUTES not in attributes:
+        return False
+    values = attributes[_ATTRIBUTES].fields
+    return "response.code_details" in values and values["response.code_details"].string_value == _ORIGIN_DETAILS
+
+
+# -- replies ---------------------------------------------------------------------------------------------------
+
+
+def render(stored: StoredResponse) -> bytes:
+    """The head of a hit, serialised once and kept beside the entry in process memory: status and stored fields."""
+    return _head(stored.status, stored.fields)
+
+
+def answer(outcome: Answer) -> bytes:
+    """The reply that answers the client from what is stored."""
+    added = (("age", str(outcome.age)), ("cache-status", outcome.cache_status))
+    stored = outcome.stored
+    if outcome.not_modified:
+        return _complete(_head(304, not_modified_fields(stored.fields)), added, b"")
+    head = outcome.rendered
+    return _complete(render(stored) if head is None else head, added, stored.body)
+
+
+def _head(status: int, fields: Iterable[Field]) -> bytes:
+    reply = ProcessingResponse()
+    answer = reply.immediate_response
+    answer.status.code = status  # any HTTP status, not only the named ones
+    seen: set[str] = set()
+    for name, value in fields:
+        option = answer.headers.set_headers.add()
+        option.header.key = name
+        option.header.raw_value = value.encode("latin-1")
+        if name in seen:
+            option.append.value = True
+        seen.add(name)
+    return _bytes(reply)
+
+
+def _complete(head: bytes, fields: Iterable[Field], body: bytes) -> bytes:
+    """`head` with more fields and the body, by appending a second message of the same kind.
+
+    204 and 304 must come with an empty body: Envoy writes whatever is there.
+    """
+    # ProcessingResponse.immediate_response (7) > ImmediateResponse.headers (2) > HeaderMutation.set_headers (1)
+    headers = _delimited(b"\x12", b"".join([_header_option(name, value) for name, value in fields]))
+    if not body:
+        return b"".join((head, _delimited(b"\x3a", headers)))
+    # ImmediateResponse.body (3). Joined once, so that a large body is copied once.
+    prefix = b"\x1a" + _varint(len(body))
+    return b"".join((head, b"\x3a", _varint(len(headers) + len(prefix) + len(body)), headers, prefix, body))
+
+
+def continue_request(set_fields: Iterable[Field] = (), remove: Iterable[str] = (), *, watch: bool = True) -> bytes:
+    """Let a request go to the origin; with `watch`, Envoy is to show the response's head."""
+    reply = ProcessingResponse()
+    response = reply.request_headers.response
+    for name, value in set_fields:
+        option = response.header_mutation.set_headers.add()
+        option.header.key = name
+        option.header.raw_value = value.encode("latin-1")
+    response.header_mutation.remove_headers.extend(remove)
+    if watch:
+        reply.mode_override.request_header_mode = ProcessingMode.SEND
+        reply.mode_override.response_header_mode = ProcessingMode.SEND
+    return _bytes(reply)
+
+
+def continue_response(set_fields: Iterable[Field] = (), remove: Iterable[str] = (), *, copy: bool = False) -> bytes:
+    """Let a response go to the client; with `copy`, Envoy is to show its body as it streams, and its trailers."""
+    reply = ProcessingResponse()
+    response = reply.response_headers.response
+    for name, value in set_fields:
+        option = response.header_mutation.set_headers.add()
+        option.header.key = name
+        option.header.raw_value = value.encode("latin-1")
+    response.header_mutation.remove_headers.extend(remove)
+    if copy:
+        reply.mode_override.response_header_mode = ProcessingMode.SEND
+        reply.mode_override.response_body_mode = ProcessingMode.STREAMED
+        reply.mode_override.response_trailer_mode = ProcessingMode.SEND
+    return _bytes(reply)
+
+
+def _constant(kind: str) -> bytes:
+    reply = ProcessingResponse()
+    getattr(reply, kind).SetInParent()
+    return _bytes(reply)
+
+
+def forward(outcome: Forward) -> bytes:
+    """The reply that lets the request go to the origin, with validators where something stored may be used again."""
+    if not outcome.set_fields and not outcome.remove_fields:
+        return WATCH_REQUEST if outcome.watch else PASS_REQUEST
+    return continue_request(outcome.set_fields, outcome.remove_fields, watch=outcome.watch)
+
+
+def pass_on(outcome: Pass) -> bytes:
+    """The reply that hands the origin's response to the client."""
+    return continue_response((("cache-status", outcome.cache_status),), copy=outcome.copy)
+
+
+PASS_REQUEST = continue_request(watch=False)
+WATCH_REQUEST = continue_request(watch=True)
+PASS_RESPONSE = continue_response()
+PASS_REQUEST_BODY = _constant("request_body")
+PASS_RESPONSE_BODY = _constant("response_body")
+PASS_REQUEST_TRAILERS = _constant("request_trailers")
+PASS_RESPONSE_TRAILERS = _constant("response_trailers")
+
+
+def _bytes(reply: ProcessingResponse) -> bytes:
+    serialised: bytes = reply.SerializeToString()
+    return serialised
+
+
+def _header_option(name: str, value: str) -> bytes:
+    # HeaderMutation.set_headers (1) > HeaderValueOption.header (1) > HeaderValue.key (1), raw_value (3)
+    pair = _delimited(b"\x0a", name.encode("latin-1")) + _delimited(b"\x1a", value.encode("latin-1"))
+    return _delimited(b"\x0a", _delimited(b"\x0a", pair))
+
+
+def _delimited(tag: bytes, content: bytes) -> bytes:
+    return b"".join((tag, _varint(len(content)), content))
+
+
+def _varint(number: int) -> bytes:
+    if number < 0x80:
+        return _SHORT[number]
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+_SHORT = [bytes((number,)) for number in range(0x80)]
