@@ -1,8 +1,8 @@
 """An LMDB file that several processes use as a bounded cache: blocking calls, for threads.
 
 On disk: `current` names the generation in use and the machine's boot in which it was made; a generation is a
-folder with one LMDB environment. A file that is damaged, was lost, or is from another boot (it is never synced, so a
-crash of the machine may have torn it) is replaced by a fresh generation; processes notice by the files' identity.
+folder with one LMDB environment. A file that is damaged, was lost, or is from another boot (it is never synced, so
+a crash of the machine may have torn it) is replaced by a fresh generation; processes notice by the files' identity.
 Three sub-databases: `values` (key to envelope), `meta` (key to expiry and size) and `order` (expiry and key, to nothing).
 """
 

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tier_helpers import key, response
+
+from meshcache.engine.records import StoredResponse, VariantIndex
+from meshcache.tiers import envelope as module
+from meshcache.tiers.envelope import BadEnvelope, record_size, seal, unseal
+from meshcache.tiers.signing import Keyring
+
+KEYRING = Keyring([b"k" * 32], b"s" * 32)
+EPOCH = b"epoch678"
+
+_latin = st.text(st.characters(max_codepoint=255), max_size=12)
+_pairs = st.lists(st.tuples(_latin, _latin), max_size=4).map(tuple)
+_records = st.one_of(
+    st.builds(
+        StoredResponse,
+        key=st.binary(max_size=40),
+        selecting=st.lists(st.tuples(_latin, st.none() | _latin), max_size=3).map(tuple),
+        status=st.integers(100, 599),
+        fields=_pairs,
+        request_time=st.floats(allow_nan=False, allow_infinity=False),
+        response_time=st.floats(allow_nan=False, allow_infinity=False),
+        initial_age=st.floats(0, 1e9),
+        authorized=st.booleans(),
+        body=st.binary(max_size=200),
+    ),
+    st.builds(
+        VariantIndex,
+        key=st.binary(max_size=40),
+        field_sets=st.lists(st.lists(_latin, max_size=3).map(tuple), max_size=3).map(tuple),
+    ),
+)
+
+
+def sealed(record: object = None, number: int = 1, epoch: bytes = EPOCH) -> bytes:
+    return seal(
+        response() if record is None else record,  # type: ignore[arg-type]
+        storage_key=key(number),
+        epoch=epoch,
+        written_at=1234.5,
+        keyring=KEYRING,
+    )
+
+
+@given(record=_records, epoch=st.binary(max_size=255), written_at=st.floats(0, 1e12))
+def test_round_trip(record: StoredResponse | VariantIndex, epoch: bytes, written_at: float) -> None:
+    value = seal(record, storage_key=key(7), epoch=epoch, written_at=written_at, keyring=KEYRING)
+    opened = unseal(value, storage_key=key(7), keyring=KEYRING)
+    assert (opened.record, opened.epoch, opened.written_at) == (record, epoch, written_at)
+    assert type(opened.record) is type(record)
+
+
+def test_every_flipped_bit_of_every_byte_is_refused() -> None:
+    value = sealed()
+    for position in range(len(value)):
+        for bit in range(8):
+            bad = bytearray(value)
+            bad[position] ^= 1 << bit
+            with pytest.raises(BadEnvelope):
+                unseal(bytes(bad), storage_key=key(1), keyring=KEYRING)
+
+
+def test_every_truncation_and_extension_is_refused() -> None:
+    value = sealed()
+    for length in range(len(value)):
+        with pytest.raises(BadEnvelope):
+            unseal(value[:length], storage_key=key(1), keyring=KEYRING)
+    with pytest.raises(BadEnvelope, match="mac"):
+        unseal(value + b"\x00", storage_key=key(1), keyring=KEYRING)
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_refused_and_nothing_else_is_raised(garbage: bytes) -> None:
+    for value in (garbage, b"MC\x01" + garbage):
+        with pytest.raises(BadEnvelope):
+            unseal(value, storage_key=key(1), keyring=KEYRING)
+
+
+def test_an_entry_moved_to_another_key_is_refused() -> None:
+    with pytest.raises(BadEnvelope, match="mac"):
+        unseal(sealed(number=1), storage_key=key(2), keyring=KEYRING)
+
+
+def test_reasons() -> None:
+    value = sealed()
+    other = Keyring([b"o" * 32], b"s" * 32)
+    for bad, keyring, reason in (
+        (value[:10], KEYRING, "truncated"),
+        (b"XX" + value[2:], KEYRING, "version"),
+        (value[:2] + b"\x02" + value[3:], KEYRING, "version"),
+        (value, other, "unknown-key"),
+        (value[:-1] + b"!", KEYRING, "mac"),
+    ):
+        with pytest.raises(BadEnvelope) as caught:
+            unseal(bad, storage_key=key(1), keyring=keyring)
+        assert caught.value.reason == reason
+
+
+def test_a_record_of_another_release_is_refused_as_payload(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OtherEncoder:
+        def encode(self, _: object) -> bytes:
+            return b"\x93\xa1z\x01\x02"
+
+    monkeypatch.setattr(module, "_encoder", OtherEncoder())
+    with pytest.raises(BadEnvelope, match="payload"):
+        unseal(sealed(), storage_key=key(1), keyring=KEYRING)
+
+
+def test_an_old_key_still_opens() -> None:
+    rotated = Keyring([b"k" * 32, b"n" * 32], b"s" * 32)
+    assert unseal(sealed(), storage_key=key(1), keyring=rotated).record == response()
+
+
+def test_an_epoch_that_does_not_fit_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="256"):
+        sealed(epoch=bytes(256))
+
+
+def test_sizes_count_what_is_held() -> None:
+    assert record_size(response(bytes(1000))) > 1000 + len("content-type")
+    assert record_size(VariantIndex(b"key", (("accept", "range"),))) == 3 + 6 + 5

@@ -1,0 +1,68 @@
+"""Small makers for the tests of the tiers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from meshcache.engine.decisions import TierName
+from meshcache.engine.records import StoredResponse
+from meshcache.policy.compiled import TierLimits, Tiers
+from meshcache.tiers.hooks import NoHooks
+
+
+def response(body: bytes = b"hello", **changes: object) -> StoredResponse:
+    values = {
+        "key": b"GET https://example.com/a",
+        "selecting": (("accept", "text/html"), ("accept-language", None)),
+        "status": 200,
+        "fields": (("content-type", "text/plain"), ("etag", '"x"')),
+        "request_time": 1000.0,
+        "response_time": 1000.5,
+        "initial_age": 0.0,
+        "authorized": False,
+        "body": body,
+    } | changes
+    return StoredResponse(**values)  # type: ignore[arg-type]
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(32, "big")
+
+
+def resource(number: int) -> bytes:
+    return number.to_bytes(16, "little")
+
+
+def limits(**changes: TierLimits) -> Tiers:
+    usual = {
+        "hot": TierLimits(30.0, 1 << 20, 0.005),
+        "warm": TierLimits(300.0, 8 << 20, 1.0),
+        "cold": TierLimits(86400.0, 64 << 20, 1.0),
+    }
+    return Tiers(**(usual | changes))
+
+
+class CountingHooks(NoHooks):
+    """Counts what is reported."""
+
+    def __init__(self) -> None:
+        self.errors: Counter[tuple[str, str]] = Counter()
+        self.refused: Counter[tuple[str, str]] = Counter()
+        self.dropped: Counter[tuple[str, str]] = Counter()
+        self.evictions: Counter[tuple[str, str]] = Counter()
+        self.breakers: list[tuple[str, bool]] = []
+
+    def tier_error(self, tier: TierName, kind: str) -> None:
+        self.errors[tier, kind] += 1
+
+    def entry_refused(self, tier: TierName, reason: str) -> None:
+        self.refused[tier, reason] += 1
+
+    def write_dropped(self, tier: TierName, reason: str) -> None:
+        self.dropped[tier, reason] += 1
+
+    def evicted(self, tier: TierName, reason: str, count: int) -> None:
+        self.evictions[tier, reason] += count
+
+    def breaker(self, tier: TierName, opened: bool) -> None:
+        self.breakers.append((tier, opened))
