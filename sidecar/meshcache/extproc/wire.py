@@ -202,15 +202,6 @@ def pass_on(outcome: Pass) -> bytes:
     return continue_response((("cache-status", outcome.cache_status),), copy=outcome.copy)
 
 
-PASS_REQUEST = continue_request(watch=False)
-WATCH_REQUEST = continue_request(watch=True)
-PASS_RESPONSE = continue_response()
-PASS_REQUEST_BODY = _constant("request_body")
-PASS_RESPONSE_BODY = _constant("response_body")
-PASS_REQUEST_TRAILERS = _constant("request_trailers")
-PASS_RESPONSE_TRAILERS = _constant("response_trailers")
-
-
 def _bytes(reply: ProcessingResponse) -> bytes:
     serialised: bytes = reply.SerializeToString()
     return serialised
@@ -238,3 +229,12 @@ def _varint(number: int) -> bytes:
 
 
 _SHORT = [bytes((number,)) for number in range(0x80)]
+
+
+PASS_REQUEST = continue_request(watch=False)
+WATCH_REQUEST = continue_request(watch=True)
+PASS_RESPONSE = continue_response()
+PASS_REQUEST_BODY = _constant("request_body")
+PASS_RESPONSE_BODY = _constant("response_body")
+PASS_REQUEST_TRAILERS = _constant("request_trailers")
+PASS_RESPONSE_TRAILERS = _constant("response_trailers")
