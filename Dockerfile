@@ -1,0 +1,26 @@
+# The sidecar as an image: `meshcache serve`. In a mesh Envoy is already there, so it is not in here.
+#   docker build -t meshcache:0.1.0 .
+ARG PYTHON=3.11-slim-bookworm
+
+FROM python:${PYTHON} AS build
+WORKDIR /src
+RUN python -m venv --without-pip /opt/meshcache
+COPY constraints.txt pyproject.toml README.md LICENSE ./
+COPY policies policies
+COPY sidecar sidecar
+RUN python -m pip --python /opt/meshcache/bin/python install --no-cache-dir --no-compile -c constraints.txt . \
+    && /opt/meshcache/bin/python -m compileall -q /opt/meshcache/lib
+
+FROM python:${PYTHON}
+# No installer in the image that runs: what it holds is what was built above.
+RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip setuptools wheel \
+    && install -d -o 65532 -g 65532 /var/lib/meshcache
+COPY --from=build /opt/meshcache /opt/meshcache
+COPY policies /etc/meshcache/policies
+# Bytecode is compiled above: the root file system may be read-only. All that is written goes to the volume.
+ENV PATH=/opt/meshcache/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+VOLUME /var/lib/meshcache
+EXPOSE 9464
+USER 65532:65532
+ENTRYPOINT ["meshcache"]
+CMD ["serve", "--policies", "/etc/meshcache/policies", "--data", "/var/lib/meshcache", "--metrics-listen", "0.0.0.0:9464"]

@@ -1,0 +1,93 @@
+"""Properties of the image that can be read off the Dockerfile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+
+from meshcache.cli.app import build
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def instructions():
+    """(instruction, argument) for each line, continuations joined and comments dropped."""
+    lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.lstrip().startswith("#")]
+    text = "\n".join(lines).replace("\\\n", " ")
+    return [tuple(line.strip().split(maxsplit=1)) for line in text.splitlines() if line.strip()]
+
+
+def last_stage():
+    all_of_them = instructions()
+    begin = max(index for index, (name, _) in enumerate(all_of_them) if name == "FROM")
+    return all_of_them[begin:]
+
+
+def argument(name):
+    (found,) = (value for key, value in last_stage() if key == name)
+    return found
+
+
+def test_there_is_a_build_stage_from_which_only_the_environment_is_taken():
+    stages = [value for name, value in instructions() if name == "FROM"]
+    assert len(stages) == 2
+    assert stages[0].endswith(" AS build")
+    copies = [value for name, value in last_stage() if name == "COPY"]
+    assert copies == ["--from=build /opt/meshcache /opt/meshcache", "policies /etc/meshcache/policies"]
+
+
+def test_the_base_is_a_slim_python_by_tag():
+    (tag,) = (value.removeprefix("PYTHON=") for name, value in instructions() if name == "ARG")
+    assert tag.startswith("3.11-slim-")
+    assert all(value.split()[0] == "python:${PYTHON}" for name, value in instructions() if name == "FROM")
+
+
+def test_it_runs_as_a_numeric_user_that_is_not_root():
+    user, group = argument("USER").split(":")
+    # Kubernetes' runAsNonRoot cannot judge a name.
+    assert int(user) > 0
+    assert int(group) > 0
+
+
+def test_the_last_stage_installs_nothing_and_drops_the_installer():
+    (run,) = (value for name, value in last_stage() if name == "RUN")
+    assert "pip uninstall" in run
+    for tool in ("apt-get", "pip install", "gcc", "build-essential", "curl"):
+        assert tool not in run
+
+
+def test_nothing_is_written_outside_the_volume():
+    data = argument("VOLUME")
+    assert "PYTHONDONTWRITEBYTECODE=1" in argument("ENV")
+    command = json.loads(argument("CMD"))
+    assert command[command.index("--data") + 1] == data
+
+
+def test_the_default_command_is_one_that_meshcache_takes():
+    assert json.loads(argument("ENTRYPOINT")) == ["meshcache"]
+    name, *arguments = json.loads(argument("CMD"))
+    command = typer.main.get_command(build([name, "status"])).commands[name]
+    assert command.make_context(name, arguments).params["metrics_listen"] == "0.0.0.0:9464"
+
+
+def test_the_context_holds_what_is_copied_and_no_more():
+    allowed = {
+        line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    }
+    copied = {
+        source
+        for name, value in instructions()
+        if name == "COPY" and not value.startswith("--from")
+        for source in value.split()[:-1]
+    }
+    assert allowed == copied
+    for source in copied:
+        assert (ROOT / source).exists()
+
+
+@pytest.mark.parametrize("line", ["*", "**/__pycache__"])
+def test_the_context_leaves_out(line):
+    assert line in (ROOT / ".dockerignore").read_text().splitlines()
