@@ -165,7 +165,7 @@ def running_ways(folder: Path) -> Iterator[tuple[dict[str, Way], OriginCounter]]
 def _running_sidecar(folder: Path, refresh_socket: Path) -> Iterator[None]:
     data = folder / "data"
     command: list[str | Path] = [Path(sys.executable).parent / "meshcache", "serve"]
-    command += ["--policies", HERE / "policies", "--data", data, "--metrics-listen", f"{LOOPBACK}:{free_port()}"]
+    command += ["--policies", HERE / "policies", "--data", data, "--metrics-listen", f"{LOOPBACK}:0"]
     command += ["--refresh-url", f"unix:{refresh_socket}"]
     with running("meshcache", command, ready=accepts(data / "run" / "worker-0.sock"), folder=folder, timeout=60):
         yield

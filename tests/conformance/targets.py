@@ -47,7 +47,7 @@ def _plain_envoy(port: int, origin_port: int, folder: Path, filters: Sequence[Js
 def _meshcache(port: int, origin_port: int, folder: Path) -> Iterator[None]:
     command: list[str | Path] = [Path(sys.executable).parent / "meshcache", "up"]
     command += ["--origin", f"http://{LOOPBACK}:{origin_port}", "--listen", f"{LOOPBACK}:{port}"]
-    command += ["--policies", POLICIES, "--data", folder / "data"]
+    command += ["--policies", POLICIES, "--data", folder / "data", "--metrics-listen", f"{LOOPBACK}:0"]
     with running("meshcache", command, ready=_answers_with_cache_status(port), folder=folder, timeout=60):
         yield
 
