@@ -3,7 +3,7 @@
 On disk: `current` names the generation in use and the machine's boot in which it was made; a generation is a
 folder with one LMDB environment. A file that is damaged, was lost, or is from another boot (it is never synced, so
 a crash of the machine may have torn it) is replaced by a fresh generation; processes notice by the files' identity.
-Three sub-databases: `values` (key to envelope), `meta` (key to expiry and size) and `order` (expiry and key, to nothing).
+Three sub-databases: `values` (key to envelope), `meta` (key to expiry and size), `order` (expiry and key, to nothing).
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ SMALLEST_MAP = 4 << 20
 _FORM = "1"
 _META = struct.Struct(">QI")
 """Expiry in Unix milliseconds, size in bytes."""
+_TOUCHED = b"touched"
+"""A row of `meta` that only makes a transaction a transaction; no key is as short."""
 _FILLED = 0.75
 """Share of the map that entries may take. The rest is for pages that were freed and cannot be reused yet."""
 _PURGE_PER_BATCH = 64
@@ -191,18 +193,19 @@ class LmdbFile:
             self._retire()
 
     def _apply_alone(self, held: _Generation, operation: Operation, now: float, outcome: Outcome) -> TierError | None:
-        """Make one change; when the map is full or too torn for it, make room in a transaction of its own first."""
-        room = 0 if operation.value is None else 4 * len(operation.value) + held.limit // 10
-        for attempt in range(3):
-            try:
-                if attempt:
-                    with held.env.begin(write=True) as txn:
-                        self._make_room(held, txn, min(held.limit, attempt * room), now, outcome)
-                self._commit(held, (operation,), now, outcome)
-            except lmdb.MapFullError:
+        """Make one change; when the map is full, or too torn for a run of pages as long, make room first."""
+        size = len(operation.value or b"")
+        for room in (0, 4 * size + held.limit // 10, held.limit):
+            if room:
                 held.env.reader_check()
-                continue
-            return None
+                with held.env.begin(write=True) as txn:
+                    self._make_room(held, txn, room, now, outcome)
+                # Pages freed by one transaction can be used again by the second after it.
+                with held.env.begin(write=True) as txn:
+                    txn.put(_TOUCHED, secrets.token_bytes(8), db=held.meta)
+            with contextlib.suppress(lmdb.MapFullError):
+                self._commit(held, (operation,), now, outcome)
+                return None
         return TierError("the warm file has no room", Trouble.FULL)
 
     def _commit(self, held: _Generation, batch: Sequence[Operation], now: float, outcome: Outcome) -> None:

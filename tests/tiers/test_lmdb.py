@@ -1,0 +1,362 @@
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import resource as limits_of_process
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from tier_helpers import key, resource
+
+from meshcache.tiers import lmdb_file as module
+from meshcache.tiers.base import TierError, Trouble
+from meshcache.tiers.board import Board
+from meshcache.tiers.lmdb import LmdbTier
+from meshcache.tiers.lmdb_file import LmdbFile, Operation
+
+SPAWN = multiprocessing.get_context("spawn")
+R = resource(1)
+MIB = 1 << 20
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    return Board(tmp_path / "board")
+
+
+@pytest.fixture
+async def tier(tmp_path: Path, board: Board, clock: Clock) -> AsyncIterator[LmdbTier]:
+    tier = LmdbTier(tmp_path / "warm", 8 * MIB, board, wall_clock=clock)
+    yield tier
+    await tier.close()
+
+
+def data_file(folder: Path) -> Path:
+    (found,) = folder.glob("*/data.mdb")
+    return found
+
+
+async def test_put_get_replace_delete(tier: LmdbTier) -> None:
+    assert (await tier.get(key(1), R)).value is None
+    await tier.put(key(1), b"one", 10.0)
+    await tier.put(key(1), b"two", 10.0)
+    assert (await tier.get(key(1), R)).value == b"two"
+    await tier.delete(key(1))
+    await tier.delete(key(1))
+    assert (await tier.get(key(1), R)).value is None
+
+
+async def test_expiry(tier: LmdbTier, clock: Clock) -> None:
+    await tier.put(key(1), b"one", 10.0)
+    clock.now += 9.9
+    assert (await tier.get(key(1), R)).value == b"one"
+    clock.now += 0.2
+    assert (await tier.get(key(1), R)).value is None
+
+
+async def test_epochs_are_the_boards(tier: LmdbTier, board: Board) -> None:
+    before = (await tier.get(key(1), R)).epoch
+    assert before == board.epoch(R) == await tier.epoch(R)
+    await tier.invalidate(R)
+    assert (await tier.get(key(1), R)).epoch == board.epoch(R) != before
+
+
+async def test_expired_entries_leave_with_the_next_writes(tmp_path: Path, board: Board, clock: Clock) -> None:
+    gone: Counter[str] = Counter()
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board, on_evict=lambda r, n: gone.update({r: n}), wall_clock=clock)
+    for number in range(50):
+        await tier.put(key(number), b"x" * 100, 1.0)
+    clock.now += 2
+    await tier.put(key(99), b"y", 100.0)
+    assert gone == {"expired": 50}
+    await tier.close()
+
+
+async def test_bounded_with_the_first_to_expire_going_first(tmp_path: Path, board: Board, clock: Clock) -> None:
+    gone: Counter[str] = Counter()
+    tier = LmdbTier(tmp_path / "w", 4 * MIB, board, on_evict=lambda r, n: gone.update({r: n}), wall_clock=clock)
+    for number in range(400):
+        await tier.put(key(number), os.urandom(40_000), 1000.0 + number)
+    kept = [n for n in range(400) if (await tier.get(key(n), R)).value is not None]
+    assert len(kept) > 40
+    assert kept == list(range(400 - len(kept), 400))
+    assert gone["capacity"] == 400 - len(kept)
+    assert data_file(tmp_path / "w").stat().st_size <= 4 * MIB
+    await tier.close()
+
+
+async def test_sizes_that_tear_the_map(tmp_path: Path, board: Board, clock: Clock) -> None:
+    """Many small values, then large ones that each need a run of pages."""
+    tier = LmdbTier(tmp_path / "w", 4 * MIB, board, wall_clock=clock)
+    await asyncio.gather(*(tier.put(key(n), os.urandom(3000), 500.0) for n in range(1000)))
+    for number in range(2000, 2040):
+        await tier.put(key(number), os.urandom(500_000), 1000.0 + number)
+        assert (await tier.get(key(number), R)).value is not None
+    await asyncio.gather(*(tier.put(key(n), os.urandom(200_000), 9000.0) for n in range(3000, 3040)))
+    assert data_file(tmp_path / "w").stat().st_size <= 4 * MIB
+    await tier.close()
+
+
+async def test_a_value_too_large_is_refused(tier: LmdbTier) -> None:
+    with pytest.raises(TierError) as caught:
+        await tier.put(key(1), bytes(2 * MIB), 10.0)
+    assert caught.value.kind is Trouble.TOO_LARGE
+
+
+async def test_writes_at_once_share_transactions(tier: LmdbTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    real = LmdbFile.apply
+
+    def counted(self: LmdbFile, batch: list[Operation], now: float) -> object:
+        sizes.append(len(batch))
+        return real(self, batch, now)
+
+    monkeypatch.setattr(LmdbFile, "apply", counted)
+    await asyncio.gather(*(tier.put(key(n), b"v%d" % n, 10.0) for n in range(100)))
+    assert sum(sizes) == 100
+    assert len(sizes) <= 5
+    for number in range(100):
+        assert (await tier.get(key(number), R)).value == b"v%d" % number
+
+
+async def test_kept_over_a_restart(tmp_path: Path, board: Board) -> None:
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    await tier.put(key(1), b"one", 100.0)
+    await tier.close()
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    assert (await tier.get(key(1), R)).value == b"one"
+    await tier.close()
+
+
+async def test_dropped_after_a_reboot(tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    await tier.put(key(1), b"one", 100.0)
+    await tier.close()
+    monkeypatch.setattr(module, "boot_id", lambda: b"another boot 16b")
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    assert (await tier.get(key(1), R)).value is None
+    await tier.put(key(1), b"two", 100.0)
+    assert len(list((tmp_path / "w").glob("*/data.mdb"))) == 1
+    await tier.close()
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(os.urandom(path.stat().st_size))
+
+
+def _truncated(path: Path) -> None:
+    os.truncate(path, 3 * 4096)
+
+
+def _odd(path: Path) -> None:
+    os.truncate(path, 5000)
+
+
+def _folder_instead(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _gone(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("damage", [_empty, _garbage, _truncated, _odd, _folder_instead, _gone])
+async def test_a_damaged_file_is_replaced_at_open(tmp_path: Path, board: Board, damage: Callable[[Path], None]) -> None:
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    for number in range(30):
+        await tier.put(key(number), os.urandom(30_000), 100.0)
+    await tier.close()
+    damage(data_file(tmp_path / "w"))
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    assert (await tier.get(key(1), R)).value is None
+    await tier.put(key(1), b"new", 100.0)
+    assert (await tier.get(key(1), R)).value == b"new"
+    await tier.close()
+
+
+@pytest.mark.parametrize("content", ["", "garbage", "1 ../../../etc abc", "2 aa bb", "\x00\xff"])
+async def test_a_damaged_pointer_file_is_replaced(tmp_path: Path, board: Board, content: str) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "current").write_text(content, "latin-1")
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    await tier.put(key(1), b"new", 100.0)
+    assert (await tier.get(key(1), R)).value == b"new"
+    await tier.close()
+
+
+@pytest.mark.parametrize("damage", [_gone, _truncated])
+async def test_a_file_lost_or_cut_short_while_open_is_replaced(
+    tier: LmdbTier, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    for number in range(30):
+        await tier.put(key(number), os.urandom(30_000), 100.0)
+    damage(data_file(tmp_path / "warm"))
+    assert (await tier.get(key(29), R)).value is None
+    await tier.put(key(1), b"new", 100.0)
+    assert (await tier.get(key(1), R)).value == b"new"
+
+
+async def test_a_folder_removed_while_open_is_made_again(tier: LmdbTier, tmp_path: Path) -> None:
+    await tier.put(key(1), b"one", 100.0)
+    (tmp_path / "warm").rename(tmp_path / "elsewhere")
+    assert (await tier.get(key(1), R)).value is None
+    await tier.put(key(1), b"new", 100.0)
+    assert (await tier.get(key(1), R)).value == b"new"
+
+
+async def test_a_path_that_cannot_be_used(tmp_path: Path, board: Board) -> None:
+    (tmp_path / "file").write_text("")
+    tier = LmdbTier(tmp_path / "file" / "warm", 8 * MIB, board)
+    for call in (tier.open(), tier.get(key(1), R), tier.put(key(1), b"x", 1.0), tier.delete(key(1))):
+        with pytest.raises(TierError):
+            await call
+    await tier.close()
+
+
+def _write_with_a_full_disk(folder: Path, results: object) -> None:
+    async def main() -> list[str]:
+        tier = LmdbTier(folder / "w", 64 * MIB, Board(folder / "board"))
+        await tier.put(key(1), b"before", 100.0)
+        # A file size limit fails writes just as a full disk does, without the rights to mount one.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        limits_of_process.setrlimit(limits_of_process.RLIMIT_FSIZE, (2 * MIB, 2 * MIB))
+        kinds = []
+        for number in range(10, 20):
+            try:
+                await tier.put(key(number), os.urandom(1 * MIB), 100.0)
+                kinds.append("stored")
+            except TierError:
+                kinds.append("failed")
+        value = (await tier.get(key(1), R)).value
+        kinds.append("kept" if value == b"before" else "lost")
+        await tier.put(key(2), b"small", 100.0)
+        kinds.append(repr((await tier.get(key(2), R)).value))
+        await tier.close()
+        return kinds
+
+    results.put(asyncio.run(main()))  # type: ignore[attr-defined]
+
+
+def test_a_full_disk_is_an_error_and_reading_goes_on(tmp_path: Path) -> None:
+    results = SPAWN.Queue()
+    process = SPAWN.Process(target=_write_with_a_full_disk, args=(tmp_path, results))
+    process.start()
+    *puts, kept, small = results.get(timeout=30)
+    process.join()
+    assert "failed" in puts
+    assert kept == "kept"
+    assert small == "b'small'"
+
+
+def _write_for_ever(folder: Path, seed: int) -> None:
+    file = LmdbFile(folder / "w", 8 * MIB)
+    number = seed
+    while True:
+        number += 1
+        batch = [Operation(key(number * 64 + n), os.urandom(5000), time.time() + 1000 + n) for n in range(32)]
+        file.apply(batch, time.time())
+
+
+async def test_writers_killed_in_mid_transaction_leave_a_usable_file(tmp_path: Path, board: Board) -> None:
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    await tier.put(key(1), b"first", 10_000.0)
+    for round_ in range(8):
+        process = SPAWN.Process(target=_write_for_ever, args=(tmp_path, round_ * 100_000))
+        process.start()
+        await asyncio.sleep(0.4 + 0.013 * round_)
+        process.kill()
+        async with asyncio.timeout(5):
+            await tier.put(key(2), b"round %d" % round_, 10_000.0)
+            assert (await tier.get(key(2), R)).value == b"round %d" % round_
+        process.join()
+    # Not replaced by a fresh file: what was there before is there still.
+    assert (await tier.get(key(1), R)).value == b"first"
+    await tier.close()
+
+
+async def test_a_stopped_writer_costs_others_only_their_deadline(tmp_path: Path, board: Board) -> None:
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    await tier.put(key(1), b"first", 10_000.0)
+    process = SPAWN.Process(target=_hold_write_lock, args=(tmp_path, holding := SPAWN.Event()))
+    process.start()
+    await asyncio.to_thread(holding.wait, 20)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await tier.put(key(2), b"x", 100.0)
+    async with asyncio.timeout(0.5):
+        assert (await tier.get(key(1), R)).value == b"first"
+    process.kill()
+    process.join()
+    async with asyncio.timeout(5):
+        await tier.put(key(3), b"y", 100.0)
+    await tier.close()
+
+
+def _hold_write_lock(folder: Path, holding: object) -> None:
+    file = LmdbFile(folder / "w", 8 * MIB)
+    with file._using() as held, held.env.begin(write=True):
+        holding.set()  # type: ignore[attr-defined]
+        time.sleep(60)
+
+
+def _write_some(folder: Path, first: int, results: object) -> None:
+    async def main() -> None:
+        tier = LmdbTier(folder / "w", 32 * MIB, Board(folder / "board"))
+        await asyncio.gather(*(tier.put(key(first + n), b"from %d" % (first + n), 1000.0) for n in range(200)))
+        await tier.close()
+
+    asyncio.run(main())
+    results.put(first)  # type: ignore[attr-defined]
+
+
+async def test_processes_share_the_file(tmp_path: Path, board: Board) -> None:
+    tier = LmdbTier(tmp_path / "w", 32 * MIB, board)
+    results = SPAWN.Queue()
+    processes = [SPAWN.Process(target=_write_some, args=(tmp_path, first, results)) for first in (1000, 2000, 3000)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        await asyncio.to_thread(process.join, 30)
+    for first in (1000, 2000, 3000):
+        for number in range(first, first + 200):
+            assert (await tier.get(key(number), R)).value == b"from %d" % number
+    await tier.close()
+
+
+async def test_too_many_waiting_writes_are_refused(tier: LmdbTier) -> None:
+    puts = [asyncio.ensure_future(tier.put(key(n), bytes(1000), 10.0)) for n in range(1200)]
+    outcomes = await asyncio.gather(*puts, return_exceptions=True)
+    refused = [o for o in outcomes if isinstance(o, TierError)]
+    assert refused
+    assert {o.kind for o in refused} == {Trouble.BUSY}
+    assert len(refused) < 1200 - 1000
+
+
+def test_a_bound_too_small_is_a_fault(tmp_path: Path, board: Board) -> None:
+    with pytest.raises(ValueError, match="max_bytes"):
+        LmdbTier(tmp_path / "w", MIB, board)
