@@ -33,6 +33,9 @@ class StubService:
             raise PolicyErrors([PolicyError("a.yaml", 1, 2, "spec", "refused by workers")])
         self._metrics.set("hot_entries", (), generation)
 
+    def sample(self):
+        self._metrics.set("hot_bytes", (), 100)
+
     async def drain(self, _timeout):
         self._metrics.inc("refreshes_total", ("drained",))
 

@@ -41,6 +41,12 @@ def serve(
     pod_labels: Annotated[Path, typer.Option(help="The pod's labels, from the downward API.")] = Path(
         "/etc/podinfo/labels"
     ),
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the signing keys.  [default: <data>/keys, made at first start]", show_default=False
+        ),
+    ] = None,
     drain_timeout: Annotated[
         float, typer.Option(min=0, max=600, help="Seconds for requests in flight when told to stop.")
     ] = 10.0,
@@ -70,6 +76,7 @@ def serve(
         refresh_url=refresh_url,
         revision=revision,
         pod_labels=pod_labels,
+        keys=keys,
         drain_timeout=drain_timeout,
         log_level=log_level,
         log_format=log_format,

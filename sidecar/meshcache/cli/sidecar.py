@@ -42,6 +42,7 @@ class SidecarOptions:
     refresh_url: str
     revision: str
     pod_labels: Path
+    keys: Path | None
     drain_timeout: float
     log_level: str
     log_format: str
@@ -55,6 +56,7 @@ class SidecarOptions:
             data_dir=str(self.data.absolute()),
             warm_url=self.warm_url,
             cold_url=self.cold_url,
+            keys_dir="" if self.keys is None else str(self.keys.absolute()),
             refresh_url=self.refresh_url,
             revision=self.revision,
             pod_labels_path=str(self.pod_labels),

@@ -23,6 +23,7 @@ from meshcache.extproc.surroundings import surroundings
 from meshcache.observe.exposition import render
 from meshcache.observe.logs import redact
 from meshcache.observe.metrics import Metrics, Snapshot, merge
+from meshcache.policy.compiled import Config
 from meshcache.process import check_unix_path, make_folder
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
-
-    from meshcache.policy.compiled import Config
 
 LAST_GOOD_NAME: Final = "policies.last-good"
 WATCH_RETRY: Final = 0.5
@@ -78,7 +77,9 @@ class Supervisor:
         )
         self._started_at = time.time()
         self._draining = False
-        self._workers = [self._worker(index, command) for index in range(options.workers)]
+        self._command = command
+        self._workers: list[WorkerProcess] = []
+        self._config = Config()
         self._tasks: list[asyncio.Task[None]] = []
         self._watch: asyncio.Task[None] | None = None
         self._since: dict[str, tuple[bool, float]] = {}
@@ -94,7 +95,9 @@ class Supervisor:
         for index in range(self._options.workers):
             check_unix_path(self._options.socket_path(index))
         self._keeper.load()
-        return self._keeper.snapshot.config
+        self._config = self._keeper.snapshot.config
+        self._workers = [self._worker(index) for index in range(self._options.workers)]
+        return self._config
 
     def start(self) -> None:
         """Start the workers and follow the policy folder. Only after `load`."""
@@ -158,32 +161,39 @@ class Supervisor:
         while True:
             try:
                 async for policies in self._keeper.updates():
+                    if not self._stores_current:
+                        self._log.warning("stores and budgets of the CacheConfig have changed; they need a restart")
                     await asyncio.gather(*(worker.install(policies) for worker in self._workers))
             except Exception as error:
                 self._log.error("policy watch failed; beginning again", error=error, exc_info=True)
             await asyncio.sleep(WATCH_RETRY)
 
-    def _worker(self, index: int, command: Sequence[str]) -> WorkerProcess:
+    def _worker(self, index: int) -> WorkerProcess:
+        given, config = self._options.worker, self._config
         options = msgspec.structs.replace(
-            self._options.worker,
+            given,
             index=index,
             workers=self._options.workers,
             socket_path=str(self._options.socket_path(index)),
+            # The command line comes first.
+            warm_url=given.warm_url or config.warm_url or "",
+            cold_url=given.cold_url or config.cold_url or "",
+            cold_max_bytes=given.cold_max_bytes or config.cold_max_bytes or 0,
+            hot_bytes=given.hot_bytes or config.hot_bytes or 0,
         )
         return WorkerProcess(
             options,
             policies=lambda: self._keeper.policies,
             restarted=lambda: self._metrics.inc("worker_restarts_total"),
             log=self._log,
-            command=command,
+            command=self._command,
         )
 
     def _tiers(self) -> tuple[TierStatus, ...]:
         counts = self.metrics()
         errors = counts.counters.get("tier_errors_total", {})
         breakers = counts.gauges.get("tier_breaker_open", {})
-        worker, config = self._options.worker, self._keeper.snapshot.config
-        # The command line comes first, as in the workers.
+        worker, config = self._options.worker, self._config
         stores = {
             "hot": "process memory",
             "warm": redact(worker.warm_url or config.warm_url or "LMDB file in the data folder"),
@@ -198,6 +208,11 @@ class Supervisor:
             )
             for name, store in stores.items()
         )
+
+    @property
+    def _stores_current(self) -> bool:
+        """Whether the workers' stores and budgets, which they get at their start, are those of the set in force."""
+        return _stores(self._keeper.snapshot.config) == _stores(self._config)
 
     def _conditions(self) -> tuple[Condition, ...]:
         refusal = self._keeper.refusal
@@ -223,6 +238,14 @@ class Supervisor:
                 "Ready" if len(ready) == len(self._workers) else "NotReady",
                 f"{len(ready)} of {len(self._workers)} workers answer",
             ),
+            self._condition(
+                "StoresCurrent",
+                self._stores_current,
+                "Current" if self._stores_current else "RestartNeeded",
+                "stores and budgets are those of the CacheConfig"
+                if self._stores_current
+                else "stores or budgets of the CacheConfig have changed; they need a restart",
+            ),
         )
 
     def _condition(self, name: str, status: bool, reason: str, message: str) -> Condition:
@@ -230,3 +253,7 @@ class Supervisor:
         if before is None or before[0] != status:
             before = self._since[name] = (status, time.time())
         return Condition(type=name, status=status, reason=reason, message=message, since=before[1])
+
+
+def _stores(config: Config) -> tuple[object, ...]:
+    return (config.warm_url, config.cold_url, config.cold_max_bytes, config.hot_bytes)

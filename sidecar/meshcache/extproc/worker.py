@@ -75,6 +75,10 @@ class Service(Protocol):
         """Compile and swap in a policy set. Raises `PolicyErrors`; then the one before stays."""
         ...
 
+    def sample(self) -> None:
+        """Bring the gauges up to date; called before metrics are reported."""
+        ...
+
     async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - the bound is the service's to divide
         """Let background work (refreshes, writes) finish within `timeout` seconds."""
         ...
@@ -96,6 +100,7 @@ class Worker:
         self._metrics = Metrics()
         self._health = health.aio.HealthServicer()
         self._stop = asyncio.Event()
+        self._offered: asyncio.Queue[Policies] = asyncio.Queue()
         self._drain_timeout = options.drain_timeout
         self._service: Service | None = None
         self._server: grpc.aio.Server | None = None
@@ -109,20 +114,23 @@ class Worker:
     async def run(self) -> None:
         """Serve until told to stop or until the control channel closes."""
         self._service = await assembly.build(self._options, self._metrics, self._log)
-        reporter = asyncio.create_task(self._report())
-        commands = asyncio.create_task(self._obey())
-        commands.add_done_callback(lambda _task: self._stop.set())
+        tasks = [asyncio.create_task(work) for work in (self._obey(), self._install_all(), self._report())]
+        for task in tasks:
+            task.add_done_callback(lambda _task: self._stop.set())
         try:
             await self._stop.wait()
+            # Pings are answered meanwhile: a worker that drains is not hung.
             await self._drain()
         finally:
-            reporter.cancel()
-            commands.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ControlError):
-                await commands
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(ControlError):
             await self._channel.send(MetricsReport(self._metrics.snapshot()))
             await self._channel.send(Drained())
+        for end in ends:
+            if isinstance(end, Exception) and not isinstance(end, ControlError):
+                raise end
 
     async def _obey(self) -> None:
         while (message := await self._channel.receive()) is not None:
@@ -130,24 +138,30 @@ class Worker:
                 case Ping(number):
                     await self._channel.send(Pong(number))
                 case Policies():
-                    await self._install(message)
+                    self._offered.put_nowait(message)
                 case Drain(timeout):
                     self.stop(timeout)
                 case Configure():
                     raise ControlError("configured twice")
 
-    async def _install(self, message: Policies) -> None:
-        if self._service is None or self._stop.is_set():
-            return
+    async def _install_all(self) -> None:
+        while True:
+            message = await self._offered.get()
+            if self._service is not None and not self._stop.is_set():
+                await self._install(self._service, message)
+
+    async def _install(self, service: Service, message: Policies) -> None:
+        documents = Documents(files=message.files, digest=message.digest)
         try:
-            self._service.install(Documents(files=message.files, digest=message.digest), message.generation)
+            # In a thread: requests go on under the set before while a large one is compiled.
+            await asyncio.to_thread(service.install, documents, message.generation)
         except PolicyErrors as errors:
             # The supervisor has compiled the same text, so this tells of a difference between the processes.
             self._log.error("policies refused by worker", generation=message.generation, errors=str(errors))
             await self._channel.send(Refused(message.generation, tuple(str(error) for error in errors.errors)))
             return
         if self._server is None:
-            self._server = await self._listen(self._service.handlers())
+            self._server = await self._listen(service.handlers())
             await self._channel.send(Installed(message.generation))
             await self._channel.send(Ready(os.getpid()))
         else:
@@ -182,6 +196,8 @@ class Worker:
         with contextlib.suppress(ControlError):
             while True:
                 await asyncio.sleep(METRICS_INTERVAL)
+                if self._service is not None:
+                    self._service.sample()
                 await self._channel.send(MetricsReport(self._metrics.snapshot()))
 
 
