@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from meshcache.message import Headers
 
 
+_UNIT = 2.0**-53
+
+
 class AssignedBy(StrEnum):
     """How a request came to its arm."""
 
@@ -43,37 +46,44 @@ class Assigner:
     digest, which is secret by then, is mixed with each arm's own seed by XXH3, which is fast.
     """
 
-    __slots__ = ("_arms", "_key")
+    __slots__ = ("_arms", "_keyed")
 
     def __init__(self, secret: bytes, experiment: str, arms: Sequence[tuple[str, int]]) -> None:
         """`arms` are names and weights, of which at least one is above 0; the order has no influence on shares."""
         root = hashlib.blake2b(secret, digest_size=32, person=b"meshcache-arm").digest()
-        self._key = hashlib.blake2b(experiment.encode(), key=root, digest_size=32).digest()
+        key = hashlib.blake2b(experiment.encode(), key=root, digest_size=32).digest()
+        self._keyed = hashlib.blake2b(key=key, digest_size=16)
         self._arms = tuple(
-            (index, self._seed(name), 1 / weight) for index, (name, weight) in enumerate(arms) if weight > 0
+            (index, _seed(key, name), -1 / weight) for index, (name, weight) in enumerate(arms) if weight > 0
         )
         if not self._arms:
             raise ValueError("at least one arm needs a weight above 0")
 
-    def _seed(self, arm: str) -> int:
-        return int.from_bytes(hashlib.blake2b(arm.encode(), key=self._key, digest_size=8).digest(), "big")
-
     def choose(self, unit: bytes) -> int:
         """The index of the arm of `unit`, among the arms as given."""
-        digest = hashlib.blake2b(unit, key=self._key, digest_size=16).digest()
+        keyed = self._keyed.copy()
+        keyed.update(unit)
+        digest = keyed.digest()
         chosen = 0
         earliest = float("inf")
-        for index, seed, mean in self._arms:
-            # 53 bits and a half: strictly between 0 and 1, so that the logarithm is finite and below zero.
-            time = -log(((xxh3_64_intdigest(digest, seed) >> 11) + 0.5) * 2.0**-53) * mean
+        for index, seed, scale in self._arms:
+            # 53 bits and a half: strictly between 0 and 1, so that the logarithm is finite and below zero, as is
+            # the factor beside it: the negative mean of the arm's distribution.
+            time = log(((xxh3_64_intdigest(digest, seed) >> 11) + 0.5) * _UNIT) * scale
             if time < earliest:
                 earliest = time
                 chosen = index
         return chosen
 
 
+def _seed(key: bytes, arm: str) -> int:
+    return int.from_bytes(hashlib.blake2b(arm.encode(), key=key, digest_size=8).digest(), "big")
+
+
 def cookie_value(headers: Headers, name: str) -> str | None:
     """The first value of cookie `name` (RFC 6265 section 5.4), or None when it is absent or empty."""
+    if "cookie" not in headers:
+        return None
     for line in headers.get_all("cookie"):
         for pair in line.split(";"):
             key, separator, value = pair.partition("=")

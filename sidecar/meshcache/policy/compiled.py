@@ -129,6 +129,11 @@ class UnitSource:
 
     kind: Literal["header", "cookie"]
     name: str
+    mark: bytes = field(init=False)
+    """Stands before the value in what is hashed."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mark", f"{self.kind}:{self.name}\0".encode())
 
 
 @dataclass(frozen=True, slots=True)

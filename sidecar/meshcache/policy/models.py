@@ -37,12 +37,12 @@ class FreshnessSpec(Strict):
 
     planned: ClassVar[frozenset[str]] = frozenset({"refreshAhead", "ttlFactors"})
     mode: Literal["rfc9111", "override"] = "rfc9111"
-    ignore: Annotated[list[str], BeforeValidator(v.only_empty)] = []
+    ignore: Annotated[list[str], BeforeValidator(v.only_empty)] = Field(default_factory=list)
     default_ttl: Duration | None = None
     max_ttl: Duration | None = None
     stale_while_revalidate: Duration = 0.0
     stale_if_error: Duration = 0.0
-    negative: list[Negative] = []
+    negative: list[Negative] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _consistent(self) -> FreshnessSpec:
@@ -105,8 +105,8 @@ class PlacementSpec(Strict):
 class QuerySpec(Strict):
     """Which query parameters tell answers apart."""
 
-    include: list[Annotated[str, BeforeValidator(v.glob)]] = ["*"]
-    exclude: list[Annotated[str, BeforeValidator(v.glob)]] = []
+    include: list[Annotated[str, BeforeValidator(v.glob)]] = Field(default_factory=lambda: ["*"])
+    exclude: list[Annotated[str, BeforeValidator(v.glob)]] = Field(default_factory=list)
     sort: bool = False
 
 
@@ -132,13 +132,15 @@ class KeyModel(Strict):
     """What of a request makes up the cache key."""
 
     planned: ClassVar[frozenset[str]] = frozenset({"bodyOptions"})
-    methods: Annotated[list[Annotated[str, BeforeValidator(v.key_method)]], Field(min_length=1)] = ["GET", "HEAD"]
+    methods: list[Annotated[str, BeforeValidator(v.key_method)]] = Field(
+        default_factory=lambda: ["GET", "HEAD"], min_length=1
+    )
     host: bool = True
     query: QuerySpec = QuerySpec()
-    headers: list[HeaderName] = []
-    cookies: list[CookieName] = []
+    headers: list[HeaderName] = Field(default_factory=list)
+    cookies: list[CookieName] = Field(default_factory=list)
     body: Annotated[Literal["none"], BeforeValidator(v.later("sha256", "json"))] = "none"
-    partition: list[Partition] = []
+    partition: list[Partition] = Field(default_factory=list)
 
 
 class Refresh(Strict):
@@ -193,10 +195,10 @@ class MatchModel(Strict):
     """One way to belong to the route: all that is given must fit."""
 
     planned: ClassVar[frozenset[str]] = frozenset({"query", "queryParams"})
-    hosts: list[Annotated[str, BeforeValidator(v.host_pattern)]] = []
+    hosts: list[Annotated[str, BeforeValidator(v.host_pattern)]] = Field(default_factory=list)
     path: PathMatch | None = None
-    methods: list[Annotated[str, BeforeValidator(v.match_method)]] = []
-    headers: list[HeaderMatch] = []
+    methods: list[Annotated[str, BeforeValidator(v.match_method)]] = Field(default_factory=list)
+    headers: list[HeaderMatch] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _distinct(self) -> MatchModel:
@@ -245,7 +247,7 @@ class ArmModel(Strict):
     name: Name
     policy_ref: Ref
     weight: int = Field(ge=0, le=1_000_000)
-    force: list[Force] = []
+    force: list[Force] = Field(default_factory=list)
 
 
 class ExperimentSpec(Strict):

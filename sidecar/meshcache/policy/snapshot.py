@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from meshcache.experiment.assignment import AssignedBy, Assigner, cookie_value
 from meshcache.policy.routing import RouteIndex
@@ -23,8 +22,7 @@ SCORE_HEADER = "x-user-score"
 _SCORE = re.compile(r"[-+]?(?:[0-9]{1,20}\.?[0-9]{0,30}|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """What the policies in force say about one request."""
 
     route: str = ""
@@ -65,7 +63,7 @@ def unit_of(sources: Iterable[UnitSource], headers: Headers) -> bytes | None:
     for source in sources:
         value = headers.get(source.name) if source.kind == "header" else cookie_value(headers, source.name)
         if value:
-            return f"{source.kind}:{source.name}\0{value}".encode("utf-8", "surrogatepass")
+            return source.mark + value.encode("utf-8", "surrogatepass")
     return None
 
 
@@ -151,7 +149,7 @@ class Snapshot:
         if score_text is not None and self.config.trust.score.trusts(request.peer):
             score = parse_score(score_text)
             if score is not None:
-                return replace(selection, score=score)
+                return selection._replace(score=score)
         return selection
 
     def _assign(self, assignment: _Assignment, request: Request) -> Selection:

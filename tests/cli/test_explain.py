@@ -1,0 +1,157 @@
+"""`meshcache explain`: the answer and its reasons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from meshcache.cli import main
+
+Explain = Callable[..., tuple[int, str, str]]
+
+SHIPPED = Path(__file__).parents[2] / "policies"
+
+
+@pytest.fixture
+def explain(capsys: pytest.CaptureFixture[str]) -> Explain:
+    def run(*arguments: str, policies: Path = SHIPPED) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["explain", "--policies", str(policies), *arguments])
+        output = capsys.readouterr()
+        return int(ended.value.code or 0), output.out, output.err
+
+    return run
+
+
+URL = ("--url", "http://localhost:10000/v1/images/7?x=1&utm_source=y")
+
+
+def test_a_forced_arm_and_a_score(explain: Explain) -> None:
+    status, out, _ = explain(*URL, "-H", "X-Canary: v2", "-H", "x-user-score: 0.4")
+    assert status == 0
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert lines[:9] == [
+        "request    GET http://localhost:10000/v1/images/7?x=1&utm_source=y",
+        "route      images (path prefix /v1/images)",
+        "           not everything-else: fits too, but images names the path more exactly",
+        "experiment swr-rollout",
+        "arm        candidate: forced by x-canary: v2, trusted from 127.0.0.1",
+        "policy     lru-swr",
+        "score      0.4: x-user-score, trusted from 127.0.0.1",
+        "tier       warm: the score is 40 percent (hotAt 70, warmAt 30)",
+        "decision   looked up",
+    ]
+    assert "           host: localhost:10000" in lines
+    assert "           query: x=1" in lines
+
+
+def test_headers_that_are_not_trusted(explain: Explain) -> None:
+    headers = ("-H", "x-canary: v2", "-H", "x-user-score: 0.4")
+    _, out, _ = explain(*URL, *headers, "--from", "10.0.0.1", "--mtls", "--json")
+    found = json.loads(out)
+    assert (found["arm"], found["policy"], found["score"], found["tier"]) == ("control", "ttl-only", None, "hot")
+    assert found["arm_why"] == (
+        "the request carries no unit (header x-user-id or cookie sid), so it gets the first arm; "
+        "x-canary is not trusted from 10.0.0.1 by mTLS: trust.canaryHeader names 127.0.0.0/8, ::1/128"
+    )
+    assert "trust.scoreHeader names" in found["score_why"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        (["x-canary: v2", "x-canary: v2"], "x-canary is ignored: it is given 2 times"),
+        (["x-canary: v3"], "x-canary is ignored: 'v3' names no arm, v2 would"),
+        (["x-user-id: 7"], "chosen by the hash of the header x-user-id (weights: control 90, candidate 10)"),
+        (["cookie: sid=7"], "chosen by the hash of the cookie sid"),
+    ],
+)
+def test_why_an_arm(explain: Explain, headers: list[str], told: str) -> None:
+    _, out, _ = explain(*URL, *(part for header in headers for part in ("-H", header)), "--json")
+    assert told in json.loads(out)["arm_why"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "route", "bypass"),
+    [
+        (["--url", "http://h/v1/images"], "images", ""),
+        (["--url", "http://h/other"], "everything-else", "route-not-cached"),
+        (["--url", "http://h/v1/images", "--method", "POST"], "images", "method"),
+        (["--url", "http://h/v1/images", "-H", "upgrade: websocket"], "images", "upgrade"),
+    ],
+)
+def test_what_is_looked_up(explain: Explain, arguments: list[str], route: str, bypass: str) -> None:
+    _, out, _ = explain(*arguments, "--json")
+    found = json.loads(out)
+    assert (found["route"], found["bypass"]) == (route, bypass)
+
+
+ROUTES = """
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheRoute
+metadata: {name: %s}
+spec: {match: [%s]}
+---"""
+
+
+def test_routes_that_were_passed_over(explain: Explain, tmp_path: Path) -> None:
+    routes = {
+        "host": "{hosts: [other.example]}",
+        "path": "{path: {exact: /b}}",
+        "prefix": "{path: {prefix: /c}}",
+        "method": "{methods: [PUT, POST]}",
+        "header": "{headers: [{name: a, exact: '1'}]}",
+        "many": "{path: {exact: /b}}, {methods: [PUT]}",
+        "first": "{path: {exact: /a}}",
+        "second": "{path: {exact: /a}}",
+        "wide": "{}",
+    }
+    (tmp_path / "a.yaml").write_text("".join(ROUTES % route for route in routes.items()))
+    _, out, _ = explain("--url", "http://h/a", "--json", policies=tmp_path)
+    found = json.loads(out)
+    assert (found["route"], found["route_why"], found["policy"]) == ("first", "path /a", "")
+    assert dict(found["passed_over"]) == {
+        "host": "the host h is not other.example",
+        "path": "the path is not /b",
+        "prefix": "the path is not below /c",
+        "method": "the method is not POST or PUT",
+        "header": "the header a is absent, not '1'",
+        "many": "the path is not /b; the method is not PUT",
+        "second": "fits too, but first stands first",
+        "wide": "fits too, but first names the path more exactly",
+    }
+
+
+def test_no_route(explain: Explain, tmp_path: Path) -> None:
+    status, out, _ = explain("--url", "http://h/a", policies=tmp_path)
+    assert status == 0
+    assert "route      none: no route fits" in out
+    assert "decision   bypass; no-route" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "Missing option '--url'"),
+        (["--url", "/v1/images"], "expected a URL such as"),
+        (["--url", "http://[::1/"], "Invalid value for --url"),
+        (["--url", "http://h/", "-H", "x-canary"], "expected `name: value`"),
+        (["--url", "http://h/", "--from", "localhost"], "expected an IP address"),
+    ],
+)
+def test_wrong_usage(explain: Explain, arguments: list[str], told: str) -> None:
+    status, out, err = explain(*arguments)
+    assert (status, out) == (2, "")
+    assert told in err
+    assert len(err.splitlines()) == 1
+
+
+def test_policies_that_are_refused(explain: Explain, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("kind: Nothing\n")
+    status, _, err = explain("--url", "http://h/", policies=tmp_path)
+    assert status == 1
+    assert err.splitlines()[0].startswith(f"{tmp_path}/a.yaml:1:7: kind: unknown kind")
+    assert explain("--url", "http://h/", policies=tmp_path / "gone")[0] == 1

@@ -1,0 +1,126 @@
+"""`meshcache validate`, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from meshcache.cli import main
+
+SHIPPED = Path(__file__).parents[2] / "policies"
+
+BAD = """apiVersion: meshcache.dev/v1alpha1
+kind: CachePolicy
+metadata: {name: p}
+spec:
+  freshness:
+    maxTtl: 60
+    maxttl: 1h
+"""
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    output = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, output.out, output.err
+
+
+def test_the_shipped_policies_are_sound(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "validate", str(SHIPPED)) == (
+        0,
+        "ok: 6 documents in 4 files: 2 policies, 2 routes, 1 experiment\n",
+        "",
+    )
+
+
+def test_errors_have_places_and_the_status_is_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(BAD)
+    status, out, err = run(capsys, "validate", str(tmp_path))
+    assert (status, out) == (1, "")
+    assert err.splitlines() == [
+        f"{tmp_path}/a.yaml:6:13: spec.freshness.maxTtl: a duration needs a unit: h, m, s or ms, for example 60s",
+        f"{tmp_path}/a.yaml:7:5: spec.freshness.maxttl: unknown field (did you mean maxTtl?)",
+    ]
+
+
+def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status, out, _ = run(capsys, "validate", "--json", str(SHIPPED))
+    assert status == 0
+    assert json.loads(out) == {"ok": True, "files": 4, "documents": 6, "policies": 2, "routes": 2, "experiments": 1}
+
+    (tmp_path / "a.yaml").write_text(BAD)
+    status, out, err = run(capsys, "validate", "--json", str(tmp_path))
+    assert (status, err) == (1, "")
+    found = json.loads(out)
+    assert found["ok"] is False
+    assert found["errors"][1] == {
+        "file": f"{tmp_path}/a.yaml",
+        "line": 7,
+        "column": 5,
+        "field": "spec.freshness.maxttl",
+        "message": "unknown field",
+        "hint": "did you mean maxTtl?",
+    }
+
+
+def test_several_paths_are_one_set(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["ttl-only.yaml", "lru-swr.yaml", "images.yaml"]
+    status, out, _ = run(capsys, "validate", *(str(SHIPPED / name) for name in names))
+    assert (status, out[:22]) == (0, "ok: 5 documents in 3 f")
+    status, _, err = run(capsys, "validate", str(SHIPPED / "images.yaml"))
+    assert status == 1
+    assert "there is no CachePolicy named ttl-only" in err
+
+
+@pytest.mark.parametrize("name", ["gone", "empty"])
+def test_nothing_to_check_is_a_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    status, out, err = run(capsys, "validate", str(tmp_path / name))
+    assert (status, out) == (1, "")
+    assert len(err.splitlines()) == 1
+
+
+def test_garbage_is_a_failure_and_no_crash(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(bytes(range(256)) * 100)
+    (tmp_path / "b.yaml").write_text("[" * 100_000)
+    (tmp_path / "c.yaml").write_text("a: &a [*a]")
+    status, _, err = run(capsys, "validate", str(tmp_path))
+    assert status == 1
+    assert [line.rpartition("/")[2][:6] for line in err.splitlines()] == ["a.yaml", "b.yaml", "c.yaml"]
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["validat"], "No such command 'validat'"),
+        (["validate", "--jsn"], "No such option: --jsn"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert told in err
+    assert len(err.splitlines()) == 1
+
+
+def test_help_has_an_example_and_loads_only_what_it_needs() -> None:
+    script = (
+        "import sys; from meshcache.cli import main\n"
+        "try: main(['validate', '--help'])\n"
+        "finally: print(sorted({'grpc', 'yaml', 'envoy_data_plane', 'meshcache.policy.models'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "Example: meshcache validate" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "meshcache", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("meshcache ")
