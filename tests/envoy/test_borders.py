@@ -6,7 +6,6 @@ import asyncio
 
 import httpx
 import pytest
-from conftest import pass_on
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation as Mutation
 from envoy_data_plane.envoy.config.core.v3 import HeaderValue, HeaderValueOption
@@ -16,7 +15,9 @@ from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import He
 from envoy_data_plane.envoy.extensions.filters.http.rbac.v3 import Rbac
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 from envoy_data_plane.envoy.type.matcher.v3 import PathMatcher, StringMatcher
+from envoy_rig import pass_on
 
+from meshcache.envoy import bootstrap
 from meshcache.envoy.render import pack
 
 pytestmark = pytest.mark.e2e
@@ -44,6 +45,21 @@ async def test_a_forged_x_forwarded_for_does_not_change_the_peer_address(make_ri
         assert fields["source.address"].string_value.rsplit(":", 1)[0] == "127.0.0.1"
         assert fields["connection.mtls"].bool_value is False
         assert fields["xds.cluster_name"].string_value == "origin"
+
+
+async def test_a_connection_manager_that_trusts_the_header_would_be_fooled(make_rig, monkeypatch):
+    # As Istio's inbound listeners are set up: there, `trust` may name the mesh but no address range.
+    build = bootstrap._listener
+
+    def trusting(name, address, manager):
+        manager.use_remote_address = False
+        return build(name, address, manager)
+
+    monkeypatch.setattr(bootstrap, "_listener", trusting)
+    rig = await make_rig()
+    await rig.client.get("/a", headers={"x-forwarded-for": "203.0.113.7"})
+    fields = rig.sidecar.seen[0].attributes["envoy.filters.http.ext_proc"].fields
+    assert fields["source.address"].string_value.startswith("203.0.113.7")
 
 
 async def test_internal_headers_of_clients_reach_neither_sidecar_nor_origin(make_rig):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import start_sidecar
+from envoy_rig import start_sidecar
 
 from meshcache.envoy import binary
 from meshcache.envoy.binary import EnvoyError, find_envoy
