@@ -92,7 +92,7 @@ class ObjectFolder:
                 try:
                     os.replace(scratch, target)
                 except FileNotFoundError:
-                    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+                    self._make(os.path.dirname(target))
                     os.replace(scratch, target)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -177,8 +177,13 @@ class ObjectFolder:
         try:
             return os.open(scratch, flags, 0o600)
         except FileNotFoundError:
-            os.makedirs(os.path.dirname(scratch), mode=0o700, exist_ok=True)
+            self._make(os.path.dirname(scratch))
             return os.open(scratch, flags, 0o600)
+
+    def _make(self, folder: str) -> None:
+        # Two steps: the mode is for the last folder only, and it is the first that keeps others out.
+        os.makedirs(self._path, mode=0o700, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
 
     @contextlib.contextmanager
     def _sweeping(self) -> Iterator[bool]:

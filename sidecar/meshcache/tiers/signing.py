@@ -83,6 +83,20 @@ class Keyring:
         return f"Keyring(key_id={self.key_id.hex()}, keys={len(self._by_id)})"
 
 
+def read_assignment_secret(directory: Path) -> bytes | None:
+    """The secret of experiment assignment in `directory`; None when there is none. Makes nothing.
+
+    Raises `KeyringError` for one that cannot be read.
+    """
+    path = directory / _ASSIGNMENT_FILE
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise KeyringError(f"{path}: {error.strerror or type(error).__name__}") from error
+
+
 def _mac(key: bytes, context: bytes, payload: bytes | memoryview) -> bytes:
     """HMAC-SHA256 under a key derived for the context by HMAC-SHA256.
 
