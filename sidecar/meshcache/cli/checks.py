@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-import redis.asyncio
-from redis.exceptions import RedisError
-
 from meshcache.cli.paths import shipped_policies
+from meshcache.cli.sidecar import LMDB
 from meshcache.envoy.clusters import Origin
 from meshcache.observe.logs import redact
 from meshcache.process import StartError
+from meshcache.tiers.base import TierError
+from meshcache.tiers.redis import RedisTier
 
 REDIS_TIMEOUT: Final = 3.0
-REDIS_SCHEMES: Final = frozenset({"redis", "rediss"})
 
 
 def parse_origin(text: str) -> Origin:
@@ -33,25 +32,19 @@ def parse_origin(text: str) -> Origin:
 
 
 async def check_warm(url: str) -> None:
-    """`--warm`: empty, or a Redis that answers a ping."""
-    if not url:
+    """`--warm`: empty, `lmdb`, or a Redis that answers and lets us in."""
+    if not url or url == LMDB:
         return
-    parts, _port = _split(url, "--warm")
-    if parts.scheme not in REDIS_SCHEMES or not parts.hostname:
-        raise StartError(f"--warm {redact(url)!r} is not redis://HOST:PORT or rediss://HOST:PORT")
     try:
-        client = redis.asyncio.from_url(
-            url, socket_connect_timeout=REDIS_TIMEOUT, socket_timeout=REDIS_TIMEOUT, retry_on_timeout=False
-        )
-    except (ValueError, RedisError) as error:
-        raise StartError(f"--warm {redact(url)!r} is malformed: {error}") from error
+        store = RedisTier(url, connect_timeout=REDIS_TIMEOUT, socket_timeout=REDIS_TIMEOUT)
+    except ValueError as error:
+        raise StartError(f"--warm: {error}") from error
     try:
-        await client.ping()
-    except (RedisError, OSError) as error:
-        reason = redact(str(error)) or type(error).__name__
-        raise StartError(f"--warm {redact(url)} is not reachable: {reason}; start it, or leave --warm out") from error
+        await store.ping()
+    except TierError as error:
+        raise StartError(f"--warm {store.where} cannot be used: {error}; start it, or leave --warm out") from error
     finally:
-        await client.aclose()
+        await store.close()
 
 
 def policy_folder(given: Path | None) -> tuple[Path, bool]:

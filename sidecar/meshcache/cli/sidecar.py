@@ -17,6 +17,7 @@ from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
 from meshcache.observe import logs
 from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.sources import FolderSource
+from meshcache.policy.values import cold_url, warm_url
 from meshcache.process import FolderLock, StartError, bind_tcp, make_folder, parse_address
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 DEFAULT_METRICS_LISTEN: Final = "127.0.0.1:9464"
 ADMIN_SOCKET_MODE: Final = 0o600
+LMDB: Final = "lmdb"
+"""As `--warm`: the LMDB file in the data folder, even when the CacheConfig names another store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,16 @@ class SidecarOptions:
         return SupervisorOptions(
             data=self.data.absolute(), socket_dir=self.socket_dir.absolute(), workers=self.workers, worker=worker
         )
+
+
+def check_store_urls(warm: str, cold: str) -> None:
+    """Refuse what no worker could open, by the rules that hold for a CacheConfig. Raises `StartError`."""
+    for option, text, check in (("--warm", warm, warm_url), ("--cold", cold, cold_url)):
+        try:
+            if text:
+                check(text)
+        except ValueError as error:
+            raise StartError(f"{option}: {error}") from error
 
 
 async def run_sidecar(options: SidecarOptions) -> int:
@@ -121,6 +134,7 @@ class _Sidecar:
     async def start(self) -> None:
         """Everything that can fail comes before the first worker."""
         options = self._options
+        check_store_urls(options.warm_url, options.cold_url)
         make_folder(options.data, "data")
         make_folder(options.data / "run", "socket")
         self._lock.acquire()

@@ -15,7 +15,7 @@ import msgspec
 from meshcache.cli.checks import check_warm, parse_origin, policy_folder
 from meshcache.cli.parts import EnvoyPart, ModulePart, Part, keep
 from meshcache.cli.paths import admin_socket
-from meshcache.cli.sidecar import fail
+from meshcache.cli.sidecar import check_store_urls, fail
 from meshcache.envoy.binary import EnvoyError
 from meshcache.envoy.bootstrap import BootstrapOptions
 from meshcache.envoy.clusters import Origin
@@ -139,6 +139,7 @@ class _Stack:
         if options.metrics_listen:
             parse_address(options.metrics_listen, "--metrics-listen")
         origin = parse_origin(options.origin) if options.origin else None
+        check_store_urls(options.warm, options.cold)
         with bind_tcp(host, port, "--listen") as probe:
             # The port is settled here, so that an Envoy that is started again gets the same.
             port = probe.getsockname()[1]

@@ -1,0 +1,114 @@
+import os
+import stat
+
+import httpx
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from meshcache.admin.app import admin_app, metrics_app
+from meshcache.admin.server import EmbeddedServer, bind_unix
+from meshcache.extproc.status import Condition, PolicyStatus, Refusal, Status, WorkerStatus
+from meshcache.observe.exposition import render
+from meshcache.observe.metrics import EMPTY
+from meshcache.process import StartError, bind_tcp
+
+STATUS = Status(
+    version="1",
+    pid=1,
+    started_at=2.0,
+    ready=True,
+    draining=False,
+    metrics_address="127.0.0.1:1",
+    policies=PolicyStatus(
+        3, "abc", 4.0, "policies", False, ("p",), ("r",), (), 0.125, Refusal(5.0, ("a.yaml:1:1: x",))
+    ),
+    workers=(WorkerStatus(0, 7, True, 3, 0, "/s", 6.0),),
+    tiers=(),
+    conditions=(Condition("Accepted", False, "Invalid", "a.yaml:1:1: x", 5.0),),
+)
+
+
+class Sidecar:
+    ready = True
+
+    def metrics_page(self) -> bytes:
+        return render(EMPTY, "1")
+
+
+@pytest.fixture
+async def metrics():
+    sidecar = Sidecar()
+    sock = bind_tcp("127.0.0.1", 0, "--metrics-listen")
+    server = EmbeddedServer(metrics_app(sidecar), sock)
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    await server.start()
+    async with httpx.AsyncClient(base_url=url) as client:
+        yield sidecar, client
+    await server.stop()
+
+
+async def test_status_over_the_unix_socket(tmp_path):
+    path = tmp_path / "admin.sock"
+    path.write_text("left by one that was killed")
+    server = EmbeddedServer(admin_app(lambda: STATUS), bind_unix(path, 0o600))
+    await server.start()
+    try:
+        mode = os.stat(path).st_mode
+        assert stat.S_ISSOCK(mode)
+        assert stat.S_IMODE(mode) == 0o600
+        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(path))) as client:
+            answer = await client.get("http://x/status")
+            assert answer.headers["cache-control"] == "no-store"
+            assert answer.headers["content-type"] == "application/json"
+            assert msgspec.json.decode(answer.content, type=Status) == STATUS
+            body = answer.json()
+            assert body["policies"]["fromLastGood"] is False
+            assert body["policies"]["refusal"]["errors"] == ["a.yaml:1:1: x"]
+            assert body["workers"][0]["pid"] == 7
+            assert (await client.post("http://x/status")).status_code == 405
+            assert (await client.get("http://x/other")).status_code == 404
+    finally:
+        await server.stop()
+
+
+def test_well_needs_every_condition():
+    assert not STATUS.well
+    assert msgspec.structs.replace(STATUS, conditions=()).well
+    assert not msgspec.structs.replace(STATUS, conditions=(), ready=False).well
+
+
+async def test_metrics_page_can_be_scraped(metrics):
+    _, client = metrics
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    names = {family.name for family in text_string_to_metric_families(answer.text)}
+    assert "meshcache_requests" in names
+
+
+async def test_readiness_follows_the_sidecar_and_health_does_not(metrics):
+    sidecar, client = metrics
+    assert (await client.get("/readyz")).status_code == 200
+    sidecar.ready = False
+    assert (await client.get("/readyz")).status_code == 503
+    assert (await client.get("/healthz")).status_code == 200
+
+
+def test_a_taken_address_is_told_in_one_line():
+    with bind_tcp("127.0.0.1", 0, "--metrics-listen") as first:
+        port = first.getsockname()[1]
+        with pytest.raises(
+            StartError, match=rf"^--metrics-listen 127.0.0.1:{port} cannot be used: Address already in use"
+        ):
+            bind_tcp("127.0.0.1", port, "--metrics-listen")
+
+
+@pytest.mark.parametrize("host", ["203.0.113.1", "no.such.host.invalid"])
+def test_an_address_of_another_machine_is_told_in_one_line(host):
+    with pytest.raises(StartError, match="cannot be used"):
+        bind_tcp(host, 9, "--listen")
+
+
+def test_a_socket_path_that_is_too_long_is_told(tmp_path):
+    with pytest.raises(StartError, match="too long"):
+        bind_unix(tmp_path / ("x" * 108), 0o600)
