@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 from meshcache.cli import main
+from meshcache.message import Headers, Request
+from meshcache.policy.compile import compile_documents
+from meshcache.policy.sources import read_files
+from meshcache.tiers.signing import Keyring
 
 Explain = Callable[..., tuple[int, str, str]]
 
@@ -41,7 +45,7 @@ def test_a_forced_arm_and_a_score(explain: Explain) -> None:
         "arm        candidate: forced by x-canary: v2, trusted from 127.0.0.1",
         "policy     lru-swr",
         "score      0.4: x-user-score, trusted from 127.0.0.1",
-        "tier       warm: the score is 40 percent (hotAt 70, warmAt 30)",
+        "tier       warm: the score is 40 percent (hotAt 70, warmAt 30); the answer is written to warm",
         "decision   looked up",
     ]
     assert "           host: localhost:10000" in lines
@@ -147,6 +151,20 @@ def test_wrong_usage(explain: Explain, arguments: list[str], told: str) -> None:
     assert (status, out) == (2, "")
     assert told in err
     assert len(err.splitlines()) == 1
+
+
+def test_the_secret_of_the_installation_chooses_the_arm(explain: Explain, tmp_path: Path) -> None:
+    for number in range(5):
+        data = tmp_path / str(number)
+        secret = Keyring.load_or_create(data / "keys").assignment_secret
+        _, out, _ = explain(*URL, "-H", "x-user-id: 7", "--data", str(data), "--json")
+        snapshot = compile_documents(read_files([SHIPPED]), generation=1, secret=secret)
+        request = Request("GET", "localhost:10000", "/v1/images/7", Headers([("x-user-id", "7")]))
+        assert json.loads(out)["arm"] == snapshot.select(request).arm
+    status, _, err = explain(*URL, "--data", str(tmp_path / "gone"))
+    assert status == 1
+    assert "no meshcache has run with the data folder" in err
+    assert not (tmp_path / "gone").exists()
 
 
 def test_policies_that_are_refused(explain: Explain, tmp_path: Path) -> None:

@@ -25,12 +25,15 @@ def explain(
     source: Annotated[str, typer.Option("--from", help="Address that the request comes from.")] = "127.0.0.1",
     mtls: Annotated[bool, typer.Option("--mtls", help="The peer has a certificate that Envoy verified.")] = False,
     cluster: Annotated[str, typer.Option("--cluster", help="The Envoy cluster that the request is routed to.")] = "",
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Data folder of the running meshcache: its secret chooses the arm.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Say which route, arm, policy and tier a request gets, and why. Nothing is sent.
 
-    The arm that is chosen by hash depends on the secret of an installation, so a running sidecar may choose another
-    for the same unit; shares and stickiness are the same.
+    The arm that is chosen by hash depends on the secret of an installation. Without --data a unit may get another arm
+    here than from the running sidecar; shares and stickiness are the same.
 
     Example: meshcache explain --url http://localhost/v1/images/7 -H 'x-canary: v2'
     """
@@ -40,9 +43,10 @@ def explain(
     from meshcache.policy.explain import explain as explain_request
     from meshcache.policy.sources import FolderSource
 
+    secret = _secret(data) if data is not None else b""
     request = _request(url, method, header or [], source, mtls, cluster)
     try:
-        snapshot = compile_documents(FolderSource(policies).read(), generation=0, secret=b"")
+        snapshot = compile_documents(FolderSource(policies).read(), generation=0, secret=secret)
     except PolicyErrors as refused:
         typer.echo(str(refused), err=True)
         raise CommandError(f"the policies in {policies} are refused") from None
@@ -51,6 +55,19 @@ def explain(
         typer.echo(json_module.dumps(asdict(explanation), indent=2))
     else:
         typer.echo("\n".join(_lines(request, explanation)))
+
+
+def _secret(data: Path) -> bytes:
+    from meshcache.cli.app import CommandError
+    from meshcache.tiers.signing import KeyringError, read_assignment_secret
+
+    try:
+        secret = read_assignment_secret(data / "keys")
+    except KeyringError as error:
+        raise CommandError(str(error)) from None
+    if secret is None:
+        raise CommandError(f"no meshcache has run with the data folder {data} yet: leave --data out, or start it first")
+    return secret
 
 
 def _request(url: str, method: str, header: list[str], source: str, mtls: bool, cluster: str) -> Request:

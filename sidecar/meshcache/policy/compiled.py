@@ -61,13 +61,6 @@ class Placement:
     warm_at: float = 0.0
     promote_on_hit: bool = True
 
-    def earned(self, score: float | None) -> Literal["hot", "warm", "cold"]:
-        """The tier that a score has earned. A request without a score is not sorted: it has all tiers, as if there
-        were no placement."""
-        if score is None or score >= self.hot_at:
-            return "hot"
-        return "warm" if score >= self.warm_at else "cold"
-
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from meshcache.engine.admission import bypass_reason
 from meshcache.engine.key import cache_key, normalised_query
+from meshcache.engine.placement import earned_tiers
 from meshcache.experiment.assignment import AssignedBy, cookie_value
 from meshcache.policy.routing import host_fits, host_of, path_of, prefix_fits
 from meshcache.policy.snapshot import SCORE_HEADER, parse_score
@@ -227,16 +228,15 @@ def _tier(policy: Policy | None, score: float | None) -> tuple[str, str]:
         return "", ""
     placement = policy.placement
     bounds = f"hotAt {placement.hot_at * 100:g}, warmAt {placement.warm_at * 100:g}"
-    earned = placement.earned(score)
-    if score is None:
-        return earned, f"there is no score to place it by ({bounds})"
-    return earned, f"the score is {score * 100:g} percent ({bounds})"
+    earned = earned_tiers(placement, score)
+    why = "there is no score to place it by" if score is None else f"the score is {score * 100:g} percent"
+    return str(earned[0]), f"{why} ({bounds}); the answer is written to {' and '.join(earned)}"
 
 
 def _key(policy: Policy, request: Request, selection: Selection, revision: str) -> dict[str, str]:
     spec = policy.key
     path, _, query = request.path.partition("?")
-    parts = {"revision": revision}
+    parts = {"revision": revision or "(none)"}
     if spec.host:
         parts |= {"scheme": request.scheme, "host": request.authority.lower()}
     parts |= {"path": path, "query": normalised_query(query, spec)}
