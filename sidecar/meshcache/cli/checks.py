@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from meshcache.cli.paths import shipped_policies
-from meshcache.cli.sidecar import LMDB
 from meshcache.envoy.clusters import Origin
+from meshcache.extproc.supervisor import LMDB
 from meshcache.observe.logs import redact
 from meshcache.process import StartError
 from meshcache.tiers.base import TierError

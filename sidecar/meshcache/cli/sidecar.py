@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 DEFAULT_METRICS_LISTEN: Final = "127.0.0.1:9464"
 ADMIN_SOCKET_MODE: Final = 0o600
-LMDB: Final = "lmdb"
-"""As `--warm`: the LMDB file in the data folder, even when the CacheConfig names another store."""
 
 
 @dataclass(frozen=True, slots=True)

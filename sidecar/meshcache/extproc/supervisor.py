@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 LAST_GOOD_NAME: Final = "policies.last-good"
+LMDB: Final = "lmdb"
+"""As the address of the warm store: the LMDB file in the data folder, even when the CacheConfig names another."""
 WATCH_RETRY: Final = 0.5
 """Seconds before a watch that ended is begun again."""
 
@@ -168,18 +170,24 @@ class Supervisor:
                 self._log.error("policy watch failed; beginning again", error=error, exc_info=True)
             await asyncio.sleep(WATCH_RETRY)
 
-    def _worker(self, index: int) -> WorkerProcess:
+    def _pattern(self) -> WorkerOptions:
+        """The stores and budgets of all workers: the command line comes first, then the CacheConfig."""
         given, config = self._options.worker, self._config
-        options = msgspec.structs.replace(
+        warm = given.warm_url or config.warm_url or ""
+        return msgspec.structs.replace(
             given,
-            index=index,
-            workers=self._options.workers,
-            socket_path=str(self._options.socket_path(index)),
-            # The command line comes first.
-            warm_url=given.warm_url or config.warm_url or "",
+            warm_url="" if warm == LMDB else warm,
             cold_url=given.cold_url or config.cold_url or "",
             cold_max_bytes=given.cold_max_bytes or config.cold_max_bytes or 0,
             hot_bytes=given.hot_bytes or config.hot_bytes or 0,
+        )
+
+    def _worker(self, index: int) -> WorkerProcess:
+        options = msgspec.structs.replace(
+            self._pattern(),
+            index=index,
+            workers=self._options.workers,
+            socket_path=str(self._options.socket_path(index)),
         )
         return WorkerProcess(
             options,
@@ -193,11 +201,11 @@ class Supervisor:
         counts = self.metrics()
         errors = counts.counters.get("tier_errors_total", {})
         breakers = counts.gauges.get("tier_breaker_open", {})
-        worker, config = self._options.worker, self._config
+        worker = self._pattern()
         stores = {
             "hot": "process memory",
-            "warm": redact(worker.warm_url or config.warm_url or "LMDB file in the data folder"),
-            "cold": redact(worker.cold_url or config.cold_url or "folder in the data folder"),
+            "warm": redact(worker.warm_url or "LMDB file in the data folder"),
+            "cold": redact(worker.cold_url or "folder in the data folder"),
         }
         return tuple(
             TierStatus(
