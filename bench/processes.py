@@ -10,6 +10,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from meshcache.process import die_with_parent
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -57,9 +59,10 @@ def running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command for the length of the block, its output in `folder/name.log`.
 
-    It gets a process group of its own, so that a Ctrl-C reaches it through us and in order. It is stopped with
-    SIGTERM, and after `STOP_SECONDS` its whole group with SIGKILL. Raises `MeasurementError` with the end of its log
-    when it is not ready within `timeout` seconds, ends before, or has ended by itself when the block is left.
+    It gets a process group of its own, so that a Ctrl-C reaches it through us and in order, and does not outlive us.
+    It is stopped with SIGTERM, and after `STOP_SECONDS` its whole group with SIGKILL. Raises `MeasurementError` with
+    the end of its log when it is not ready within `timeout` seconds, ends before, or has ended by itself when the
+    block is left.
     """
     log = folder / f"{name}.log"
     with log.open("wb") as output:
@@ -71,6 +74,7 @@ def running(
             env=None if env is None else {**os.environ, **env},
             cwd=folder,
             start_new_session=True,
+            preexec_fn=die_with_parent,
         )
     try:
         _wait_until_ready(name, child, ready, log, timeout)
