@@ -114,7 +114,7 @@ class GuardedTier:
         try:
             async with asyncio.timeout(self._write_deadline):
                 await self.tier.close()
-        except (TierError, TimeoutError) as error:
+        except Exception as error:
             self._count(error)
 
     async def _drain_queue(self) -> None:

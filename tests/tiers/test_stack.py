@@ -1,0 +1,451 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tier_helpers import CountingHooks, key, limits, resource, response
+
+from meshcache.engine.decisions import TierName
+from meshcache.engine.records import VariantIndex
+from meshcache.policy.compiled import TierLimits
+from meshcache.tiers.base import TierError, TierRead, Trouble
+from meshcache.tiers.board import Board
+from meshcache.tiers.envelope import seal
+from meshcache.tiers.epochs import UNKNOWN, Epochs
+from meshcache.tiers.lmdb import LmdbTier
+from meshcache.tiers.memory import MemoryTier
+from meshcache.tiers.objects import ObjectTier
+from meshcache.tiers.signing import Keyring
+from meshcache.tiers.stack import TierStack
+
+HOT, WARM, COLD = TierName
+R = resource(1)
+MIB = 1 << 20
+KEYRING = Keyring([b"k" * 32], b"s" * 32)
+
+
+class Bench:
+    """A stack over real files, with what the tests look into."""
+
+    def __init__(self, folder: Path) -> None:
+        self.board = Board(folder / "board")
+        self.memory = MemoryTier(16 * MIB)
+        self.warm = LmdbTier(folder / "warm", 32 * MIB, self.board)
+        self.cold = ObjectTier(folder / "cold", 512 * MIB, self.board)
+        self.hooks = CountingHooks()
+        self.stack = TierStack(self.memory, self.warm, self.cold, self.board, KEYRING, self.hooks, breaker_pause=0.1)
+        self.now = time.time()
+
+    def store(self, number: int, *tiers: TierName, body: bytes = b"hello", **changes: object) -> tuple[TierName, ...]:
+        values: dict[str, object] = {
+            "tiers": tiers,
+            "limits": limits(),
+            "epochs": Epochs(self.board.epoch(R)),
+            "now": self.now,
+            "expires_in": 1000.0,
+            "eviction": "lru",
+        }
+        return self.stack.store(key(number), R, response(body), **(values | changes))  # type: ignore[arg-type]
+
+    async def found_in(self, number: int, now: float | None = None) -> TierName | None:
+        found = await self.stack.find(key(number), R, limits(), self.now if now is None else now)
+        assert (found.tier is None) == (found.record is None)
+        return found.tier
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    await bench.stack.close()
+
+
+async def test_each_tier_gets_what_it_is_to_get(bench: Bench) -> None:
+    assert bench.store(1, HOT, WARM) == (HOT, WARM)
+    assert bench.store(2, WARM) == (WARM,)
+    assert bench.store(3, COLD) == (COLD,)
+    # Memory at once, the others in the background.
+    entry = bench.stack.hot(key(1), R, limits(), bench.now)
+    assert entry is not None
+    assert entry.record == response()
+    assert bench.stack.hot(key(2), R, limits(), bench.now) is None
+    assert await bench.stack.drain(5.0)
+    assert [await bench.found_in(n) for n in (1, 2, 3, 4)] == [WARM, WARM, COLD, None]
+    found = await bench.stack.find(key(3), R, limits(), bench.now)
+    assert (found.record, found.written_at) == (response(), bench.now)
+    assert found.epochs == Epochs(bench.board.epoch(R))
+
+
+async def test_an_index_of_variants_round_trips(bench: Bench) -> None:
+    index = VariantIndex(b"key", (("accept",), ()))
+    bench.stack.store(
+        key(1), R, index, tiers=(WARM,), limits=limits(), epochs=Epochs(bench.board.epoch(R)), now=bench.now,
+        expires_in=10.0, eviction="lru",
+    )  # fmt: skip
+    await bench.stack.drain(5.0)
+    assert (await bench.stack.find(key(1), R, limits(), bench.now)).record == index
+
+
+async def test_large_records_round_trip(bench: Bench) -> None:
+    body = bytes(range(256)) * 12_000
+    assert bench.store(1, WARM, COLD, body=body) == (WARM, COLD)
+    await bench.stack.drain(5.0)
+    found = await bench.stack.find(key(1), R, limits(), bench.now)
+    assert (found.tier, found.record) == (WARM, response(body))
+    await bench.warm.delete(key(1))
+    found = await bench.stack.find(key(1), R, limits(), bench.now)
+    assert (found.tier, found.record) == (COLD, response(body))
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted", "placed"),
+    [
+        (MIB // 2, (HOT, WARM), (HOT, WARM)),
+        (2 * MIB, (HOT, WARM), (WARM,)),
+        (9 * MIB, (HOT, WARM), (COLD,)),
+        (9 * MIB, (WARM,), (COLD,)),
+        (2 * MIB, (HOT,), (WARM,)),
+        (65 * MIB, (HOT, WARM), ()),
+        (65 * MIB, (COLD,), ()),
+        (10, (), ()),
+    ],
+)
+async def test_what_is_too_large_goes_to_the_next_lower_tier(
+    bench: Bench, size: int, wanted: tuple[TierName, ...], placed: tuple[TierName, ...]
+) -> None:
+    assert bench.store(1, *wanted, body=bytes(size)) == placed
+    await bench.stack.drain(5.0)
+
+
+async def test_promotion_goes_up_only_where_it_fits(bench: Bench) -> None:
+    bench.store(1, COLD)
+    await bench.stack.drain(5.0)
+    found = await bench.stack.find(key(1), R, limits(), bench.now)
+    assert found.record is not None
+    placed = bench.stack.promote(
+        key(1), R, found.record, tiers=(HOT, WARM), limits=limits(), epochs=found.epochs, now=bench.now,
+        expires_in=100.0, eviction="ttl", rendered=b"reply",
+    )  # fmt: skip
+    assert placed == (HOT, WARM)
+    entry = bench.stack.hot(key(1), R, limits(), bench.now)
+    assert entry is not None
+    assert entry.rendered == b"reply"
+    await bench.stack.drain(5.0)
+    assert await bench.found_in(1) is WARM
+    assert (
+        bench.stack.promote(
+            key(2), R, response(bytes(9 * MIB)), tiers=(HOT, WARM), limits=limits(), epochs=found.epochs,
+            now=bench.now, expires_in=100.0, eviction="lru",
+        )
+        == ()
+    )  # fmt: skip
+
+
+async def test_residence_by_the_limits_now_in_force(bench: Bench) -> None:
+    bench.store(1, HOT, WARM, COLD)
+    await bench.stack.drain(5.0)
+    now = bench.now
+    assert bench.stack.hot(key(1), R, limits(), now + 29) is not None
+    shorter = limits(hot=TierLimits(10.0, MIB, 1.0), warm=TierLimits(10.0, MIB, 1.0))
+    assert bench.stack.hot(key(1), R, shorter, now + 11) is None
+    assert bench.hooks.refused[HOT, "residence"] == 1
+    assert (await bench.stack.find(key(1), R, shorter, now + 9)).tier is WARM
+    assert (await bench.stack.find(key(1), R, shorter, now + 11)).tier is COLD
+    assert bench.hooks.refused[WARM, "residence"] == 1
+
+
+async def test_residence_never_exceeds_use(bench: Bench) -> None:
+    bench.store(1, HOT, WARM, COLD, expires_in=0.2)
+    await bench.stack.drain(5.0)
+    assert bench.stack.hot(key(1), R, limits(), bench.now + 0.1) is not None
+    assert bench.stack.hot(key(1), R, limits(), bench.now + 0.2) is None
+    await asyncio.sleep(0.25)
+    assert await bench.found_in(1) is None
+    assert bench.store(2, HOT, WARM, expires_in=0.0) == ()
+
+
+async def test_what_claims_to_be_from_the_future_is_not_used(bench: Bench) -> None:
+    bench.store(1, HOT, WARM)
+    await bench.stack.drain(5.0)
+    assert await bench.found_in(1, bench.now - 30) is WARM
+    assert await bench.found_in(1, bench.now - 3600) is None
+    assert bench.stack.hot(key(1), R, limits(), bench.now - 3600) is None
+
+
+async def test_invalidation_is_in_force_before_its_first_suspension(bench: Bench) -> None:
+    bench.store(1, HOT, WARM, COLD)
+    await bench.stack.drain(5.0)
+    bench.store(2, HOT)
+    coroutine = bench.stack.invalidate(R)
+    with pytest.raises(StopIteration):
+        coroutine.send(None)
+    assert bench.stack.hot(key(1), R, limits(), bench.now) is None
+    assert await bench.found_in(1) is None
+    assert bench.hooks.refused[WARM, "epoch"] == bench.hooks.refused[COLD, "epoch"] == 1
+    assert len(bench.memory) == 1
+    bench.store(1, HOT, WARM)
+    await bench.stack.drain(5.0)
+    assert await bench.found_in(1) is WARM
+
+
+async def test_a_fill_begun_before_an_invalidation_never_comes_back(bench: Bench) -> None:
+    epochs = (await bench.stack.find(key(1), R, limits(), bench.now)).epochs
+    assert await bench.stack.epochs(R, limits()) == epochs
+    await bench.stack.invalidate(R)
+    assert bench.store(1, HOT, WARM, COLD, epochs=epochs) == ()
+    # Nor one that was queued before it.
+    bench.store(1, WARM, COLD)
+    await bench.stack.invalidate(R)
+    await bench.stack.drain(5.0)
+    assert await bench.found_in(1) is None
+    assert bench.hooks.dropped == {(WARM, "invalidated"): 1, (COLD, "invalidated"): 1}
+
+
+async def test_a_look_up_that_an_invalidation_overtakes_is_a_miss(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.store(1, WARM)
+    await bench.stack.drain(5.0)
+    real = bench.warm.get
+
+    async def slow(storage_key: bytes, of: bytes) -> TierRead:
+        read = await real(storage_key, of)
+        bench.board.bump(R)
+        return read
+
+    monkeypatch.setattr(bench.warm, "get", slow)
+    assert await bench.found_in(1) is None
+
+
+async def test_unknown_epochs_store_nothing(bench: Bench) -> None:
+    assert bench.store(1, HOT, WARM, COLD, epochs=UNKNOWN) == ()
+
+
+async def test_delete(bench: Bench) -> None:
+    bench.store(1, HOT, WARM, COLD)
+    await bench.stack.drain(5.0)
+    await bench.stack.delete(key(1))
+    assert bench.stack.hot(key(1), R, limits(), bench.now) is None
+    assert await bench.found_in(1) is None
+
+
+async def test_delete_takes_back_writes_that_wait(bench: Bench) -> None:
+    bench.store(1, WARM, COLD)
+    bench.store(2, WARM)
+    await bench.stack.delete(key(1))
+    await bench.stack.drain(5.0)
+    assert [await bench.found_in(n) for n in (1, 2)] == [None, WARM]
+
+
+@pytest.mark.parametrize("reason", ["truncated", "version", "unknown-key", "mac"])
+async def test_bad_envelopes_are_misses_counted_and_deleted(bench: Bench, reason: str) -> None:
+    values = {
+        key_bytes: seal(
+            response(), storage_key=key_bytes, epoch=bench.board.epoch(R), written_at=bench.now, keyring=keyring
+        )
+        for key_bytes, keyring in ((key(1), KEYRING), (key(2), Keyring([b"o" * 32], b"")), (key(3), KEYRING))
+    }
+    bad = {
+        "truncated": values[key(1)][:20],
+        "version": b"XY" + values[key(1)][2:],
+        "unknown-key": values[key(2)],
+        # Two entries swapped by someone who can write to the store.
+        "mac": values[key(3)],
+    }[reason]
+    number = 2 if reason == "unknown-key" else 1
+    await bench.warm.put(key(number), bad, 100.0)
+    bench.store(number, COLD)
+    await bench.stack.drain(5.0)
+    assert await bench.found_in(number) is COLD
+    assert bench.hooks.refused == {(WARM, reason): 1}
+    await bench.stack.drain(5.0)
+    assert (await bench.warm.get(key(number), R)).value is None
+
+
+async def test_restart_keeps_the_lower_tiers_and_a_new_board_kills_them(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.store(1, HOT, WARM, COLD)
+    await bench.stack.drain(5.0)
+    await bench.stack.close()
+    bench.board.close()
+    bench = Bench(tmp_path)
+    assert bench.stack.hot(key(1), R, limits(), bench.now) is None
+    assert await bench.found_in(1) is WARM
+    await bench.stack.close()
+    (tmp_path / "board").unlink()
+    bench = Bench(tmp_path)
+    assert await bench.found_in(1) is None
+    await bench.stack.close()
+
+
+async def test_memory_alone(tmp_path: Path) -> None:
+    board = Board(tmp_path / "board")
+    stack = TierStack(MemoryTier(MIB), None, None, board, KEYRING)
+    found = await stack.find(key(1), R, limits(), 1000.0)
+    assert (found.record, found.epochs) == (None, Epochs(board.epoch(R)))
+    placed = stack.store(
+        key(1), R, response(), tiers=(HOT, WARM), limits=limits(), epochs=found.epochs, now=1000.0,
+        expires_in=10.0, eviction="ttl",
+    )  # fmt: skip
+    assert placed == (HOT,)
+    await stack.delete(key(1))
+    await stack.invalidate(R)
+    assert await stack.drain(1.0)
+    await stack.close()
+
+
+class Troubled:
+    """A tier that does as it is told, for failures that a real one cannot be made to have."""
+
+    on_board = True
+
+    def __init__(self, name: TierName) -> None:
+        self.name = name
+        self.error: Exception | None = None
+        self.delay = 0.0
+        self.calls = 0
+
+    async def _do(self) -> None:
+        self.calls += 1
+        await asyncio.sleep(self.delay)
+        if self.error is not None:
+            raise self.error
+
+    async def get(self, *_: object) -> TierRead:
+        await self._do()
+        return TierRead(None, b"")
+
+    async def epoch(self, *_: object) -> bytes:
+        await self._do()
+        return b""
+
+    async def put(self, *_: object) -> None:
+        await self._do()
+
+    async def delete(self, *_: object) -> None:
+        await self._do()
+
+    async def invalidate(self, *_: object) -> None:
+        await self._do()
+
+    async def close(self) -> None:
+        await self._do()
+
+
+class TroubledBench:
+    def __init__(self, folder: Path) -> None:
+        self.warm, self.cold = Troubled(WARM), Troubled(COLD)
+        self.board = Board(folder / "board")
+        self.hooks = CountingHooks()
+        self.stack = TierStack(
+            MemoryTier(MIB), self.warm, self.cold, self.board, KEYRING, self.hooks, breaker_pause=0.1
+        )
+        self.limits = limits(warm=TierLimits(300.0, MIB, 0.05), cold=TierLimits(300.0, MIB, 0.05))
+
+    def store(self, number: int, body: bytes = b"") -> tuple[TierName, ...]:
+        return self.stack.store(
+            key(number), R, response(body), tiers=(WARM,), limits=self.limits, epochs=Epochs(self.board.epoch(R)),
+            now=1000.0, expires_in=10.0, eviction="lru",
+        )  # fmt: skip
+
+
+@pytest.fixture
+async def troubled(tmp_path: Path) -> AsyncIterator[TroubledBench]:
+    bench = TroubledBench(tmp_path)
+    yield bench
+    bench.warm.delay = bench.cold.delay = 0.0
+    await bench.stack.close()
+
+
+@pytest.mark.parametrize("error", [TierError("x", Trouble.IO), ValueError("a fault"), OSError("leaked")])
+async def test_errors_are_misses_counted_and_open_the_breaker(troubled: TroubledBench, error: Exception) -> None:
+    troubled.warm.error = error
+    for _ in range(20):
+        assert (await troubled.stack.find(key(1), R, troubled.limits, 1000.0)).record is None
+    kind = "io" if isinstance(error, TierError) else "internal"
+    assert troubled.hooks.errors == {(WARM, kind): 5}
+    assert (troubled.warm.calls, troubled.cold.calls) == (5, 20)
+    assert troubled.hooks.breakers == [(WARM, True)]
+    troubled.warm.error = None
+    await asyncio.sleep(0.12)
+    await troubled.stack.find(key(1), R, troubled.limits, 1000.0)
+    assert troubled.hooks.breakers == [(WARM, True), (WARM, False)]
+    assert troubled.warm.calls == 6
+
+
+async def test_deadlines_bound_the_look_up(troubled: TroubledBench) -> None:
+    troubled.warm.delay = troubled.cold.delay = 10.0
+    began = time.monotonic()
+    await troubled.stack.find(key(1), R, troubled.limits, 1000.0)
+    assert 0.09 < time.monotonic() - began < 0.3
+    assert troubled.hooks.errors == {(WARM, "timeout"): 1, (COLD, "timeout"): 1}
+
+
+async def test_cancellation_passes_and_is_no_failure(troubled: TroubledBench) -> None:
+    troubled.warm.delay = 0.02
+    for _ in range(10):
+        task = asyncio.create_task(troubled.stack.find(key(1), R, troubled.limits, 1000.0))
+        await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert not troubled.hooks.errors
+    assert not troubled.hooks.breakers
+
+
+async def test_failing_writes_leave_reading_alone(troubled: TroubledBench) -> None:
+    troubled.warm.error = TierError("full", Trouble.FULL)
+    for number in range(30):
+        assert troubled.store(number) == (WARM,)
+    await troubled.stack.drain(5.0)
+    assert troubled.hooks.errors[WARM, "full"] >= 5
+    assert troubled.hooks.dropped[WARM, "breaker-open"] >= 10
+    troubled.warm.error = None
+    before = troubled.warm.calls
+    await troubled.stack.find(key(1), R, troubled.limits, 1000.0)
+    assert troubled.warm.calls == before + 1
+
+
+async def test_a_value_too_large_for_a_tier_is_not_its_failure(troubled: TroubledBench) -> None:
+    troubled.warm.error = TierError("too large", Trouble.TOO_LARGE)
+    for number in range(20):
+        troubled.store(number)
+    await troubled.stack.drain(5.0)
+    assert troubled.hooks.errors == {(WARM, "too-large"): 20}
+    assert not troubled.hooks.breakers
+
+
+async def test_the_queue_is_bounded_by_number_and_bytes(troubled: TroubledBench) -> None:
+    troubled.warm.delay = 0.5
+    placed = [troubled.store(number) for number in range(3000)]
+    assert placed.count(()) == troubled.hooks.dropped[WARM, "queue-full"] == 3000 - 2048
+    assert not await troubled.stack.drain(0.05)
+
+
+async def test_the_queue_is_bounded_by_bytes(troubled: TroubledBench) -> None:
+    troubled.warm.delay = 0.5
+    placed = [troubled.store(number, bytes(MIB - 1000)) for number in range(100)]
+    assert 60 <= placed.count((WARM,)) <= 64
+
+
+async def test_after_closing_nothing_is_stored_or_raised(troubled: TroubledBench) -> None:
+    troubled.warm.error = OSError("at the end")
+    await troubled.stack.close()
+    assert troubled.store(1) == ()
+    await troubled.stack.invalidate(R)
+    troubled.warm.error = None
+
+
+async def test_hot_look_up_takes_microseconds(bench: Bench) -> None:
+    bench.store(1, HOT)
+    one, bounds = key(1), limits()
+    best = 1.0
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(1000):
+            bench.stack.hot(one, R, bounds, bench.now)
+        best = min(best, (time.perf_counter() - began) / 1000)
+    assert best < 10e-6

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from meshcache.tiers.base import TierError, Trouble
+from meshcache.tiers.threads import Threads
+
+
+async def test_results_and_errors_reach_the_caller() -> None:
+    threads = Threads("t", 2)
+    assert await threads.run(lambda a, b: a + b, 1, 2) == 3
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(lambda: 1 // 0)
+    assert await threads.run(lambda: threading.current_thread().name) in {"t-0", "t-1"}
+    await threads.close(1.0)
+
+
+async def test_the_queue_is_bounded() -> None:
+    threads = Threads("t", 1, longest_queue=2)
+    gate = threading.Event()
+    running = asyncio.ensure_future(threads.run(gate.wait))
+    await asyncio.sleep(0.05)
+    waiting = [asyncio.ensure_future(threads.run(lambda: 1)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(TierError) as caught:
+        await threads.run(lambda: 1)
+    assert caught.value.kind is Trouble.BUSY
+    gate.set()
+    assert await asyncio.gather(running, *waiting) == [True, 1, 1]
+    await threads.close(1.0)
+
+
+async def test_a_cancelled_call_that_waits_is_skipped() -> None:
+    threads = Threads("t", 1)
+    gate, ran = threading.Event(), []
+    running = asyncio.ensure_future(threads.run(gate.wait))
+    given_up = asyncio.ensure_future(threads.run(ran.append, "given up"))
+    await asyncio.sleep(0.05)
+    given_up.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    await running
+    await threads.run(ran.append, "kept")
+    assert ran == ["kept"]
+    await threads.close(1.0)
+
+
+async def test_closing_refuses_new_calls_and_does_not_wait_for_ever() -> None:
+    threads = Threads("t", 1)
+    gate = threading.Event()
+    stuck = asyncio.ensure_future(threads.run(gate.wait))
+    await asyncio.sleep(0.02)
+    began = time.monotonic()
+    await threads.close(0.1)
+    assert time.monotonic() - began < 0.5
+    with pytest.raises(TierError):
+        await threads.run(lambda: 1)
+    gate.set()
+    assert await stuck
+
+
+def test_a_stuck_call_does_not_keep_the_process() -> None:
+    program = (
+        "import asyncio, time\n"
+        "from meshcache.tiers.threads import Threads\n"
+        "async def main():\n"
+        "    try:\n"
+        "        async with asyncio.timeout(0.1):\n"
+        "            await Threads('t', 1).run(time.sleep, 60)\n"
+        "    except TimeoutError:\n"
+        "        pass\n"
+        "asyncio.run(main())\n"
+    )
+    began = time.monotonic()
+    assert subprocess.run([sys.executable, "-c", program], timeout=20, check=False).returncode == 0
+    assert time.monotonic() - began < 10
