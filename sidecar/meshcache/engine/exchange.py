@@ -19,6 +19,7 @@ from meshcache.engine.placement import promoted_tiers
 from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.engine.refresh import may_refresh
 from meshcache.engine.variants import variant_keys
+from meshcache.experiment.assignment import AssignedBy
 from meshcache.rfc import cache_status
 from meshcache.rfc.invalidation import is_unsafe
 from meshcache.rfc.stale import ERROR_STATUSES
@@ -94,6 +95,8 @@ class Exchange:
         policy = self._policy = selection.policy
         if policy is None:
             return self._bypass(BypassReason.ROUTE_NOT_CACHED if selection.route else BypassReason.NO_ROUTE)
+        if selection.how is AssignedBy.NO_UNIT:
+            self._cache.meter.missing_unit(selection.experiment)
         if request.method not in policy.key.methods:
             return self._bypass(BypassReason.METHOD)
         key = self.key = cache_key(

@@ -23,6 +23,7 @@ from meshcache.tiers.board import Board
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
+from meshcache.tiers.presence import Presence
 from meshcache.tiers.redis import RedisTier
 from meshcache.tiers.signing import Keyring
 from meshcache.tiers.stack import TierStack
@@ -150,6 +151,7 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
         cold_folder(options.cold_url) or data / "cold",
         options.cold_max_bytes or DEFAULT_COLD_BYTES,
         board,
+        presence=Presence(data / "cold.presence"),
         on_evict=lambda reason, count: meter.evicted(TierName.COLD, reason, count),
     )
     stack = TierStack(memory, warm, cold, board, keyring, meter)
@@ -164,6 +166,7 @@ async def _warm(options: WorkerOptions, data: Path, board: Board, meter: TierMet
         data / "warm",
         WARM_FILE_BYTES,
         board,
+        presence=Presence(data / "warm.presence"),
         on_evict=lambda reason, count: meter.evicted(TierName.WARM, reason, count),
     )
     try:

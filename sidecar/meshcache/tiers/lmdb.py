@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meshcache.tiers.board import Board
+    from meshcache.tiers.presence import Presence
 
 _BATCH = 64
 _WAITING = 1024
@@ -38,14 +39,16 @@ class LmdbTier:
         max_bytes: int,
         board: Board,
         *,
+        presence: Presence | None = None,
         name: TierName = TierName.WARM,
         on_evict: Callable[[str, int], None] = lambda _reason, _count: None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`path` is a folder, made when absent; `on_evict` gets `expired` or `capacity` and a number of entries."""
+        """`path` is a folder, made when absent; `presence` spares look-ups of what was never written; `on_evict` gets `expired` or `capacity` and a number of entries."""
         self.name = name
         self._file = LmdbFile(path, max_bytes)
         self._board = board
+        self._presence = presence
         self._on_evict = on_evict
         self._wall_clock = wall_clock
         self._readers = Threads("lmdb-read", 2)
@@ -61,7 +64,10 @@ class LmdbTier:
     async def get(self, key: bytes, resource: bytes) -> TierRead:
         """See `Tier`."""
         epoch = self._board.epoch(resource)
-        return TierRead(await self._readers.run(self._file.read, key, self._wall_clock()), epoch)
+        now = self._wall_clock()
+        if self._presence is not None and not self._presence.may_hold(key, now):
+            return TierRead(None, epoch)
+        return TierRead(await self._readers.run(self._file.read, key, now), epoch)
 
     async def epoch(self, resource: bytes) -> bytes:
         """See `Tier`."""
@@ -71,7 +77,10 @@ class LmdbTier:
         """See `Tier`."""
         if len(value) > self._file.largest_value:
             raise TierError(f"{len(value)} bytes are too large for the warm file", Trouble.TOO_LARGE)
-        await self._change(Operation(key, value, self._wall_clock() + ttl))
+        now = self._wall_clock()
+        if self._presence is not None:
+            self._presence.add(key, ttl, now)
+        await self._change(Operation(key, value, now + ttl))
 
     async def delete(self, key: bytes) -> None:
         """See `Tier`."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meshcache.tiers.board import Board
+    from meshcache.tiers.presence import Presence
 
 _SWEEP_EVERY = 60.0
 _CLOSE_PATIENCE = 1.0
@@ -37,14 +38,16 @@ class ObjectTier:
         max_bytes: int,
         board: Board,
         *,
+        presence: Presence | None = None,
         name: TierName = TierName.COLD,
         on_evict: Callable[[str, int], None] = lambda _reason, _count: None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`on_evict` gets `expired` or `capacity` and a number of entries."""
+        """`presence` spares look-ups of what was never written; `on_evict` gets `expired` or `capacity` and a number of entries."""
         self.name = name
         self._folder = ObjectFolder(path, max_bytes)
         self._board = board
+        self._presence = presence
         self._on_evict = on_evict
         self._wall_clock = wall_clock
         self._readers = Threads("cold-read", 2)
@@ -56,7 +59,10 @@ class ObjectTier:
     async def get(self, key: bytes, resource: bytes) -> TierRead:
         """See `Tier`."""
         epoch = self._board.epoch(resource)
-        return TierRead(await self._readers.run(self._folder.read, key, self._wall_clock()), epoch)
+        now = self._wall_clock()
+        if self._presence is not None and not self._presence.may_hold(key, now):
+            return TierRead(None, epoch)
+        return TierRead(await self._readers.run(self._folder.read, key, now), epoch)
 
     async def epoch(self, resource: bytes) -> bytes:
         """See `Tier`."""
@@ -66,7 +72,10 @@ class ObjectTier:
         """See `Tier`."""
         if len(value) > self._folder.largest_value:
             raise TierError(f"{len(value)} bytes are too large for the cold folder", Trouble.TOO_LARGE)
-        await self._writers.run(self._folder.write, key, value, self._wall_clock() + ttl)
+        now = self._wall_clock()
+        if self._presence is not None:
+            self._presence.add(key, ttl, now)
+        await self._writers.run(self._folder.write, key, value, now + ttl)
         due = self._folder.wants_sweep() or time.monotonic() - self._swept_at >= _SWEEP_EVERY
         if due and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.get_running_loop().create_task(self.sweep())
