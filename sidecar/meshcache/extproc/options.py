@@ -1,4 +1,4 @@
-"""gRPC options of the ext_proc server, shared by `serve` and by the bench's echo server, so that both are measured alike."""
+"""gRPC options of the ext_proc server, shared by `serve` and by the bench's echo server, so both are measured alike."""
 
 from __future__ import annotations
 

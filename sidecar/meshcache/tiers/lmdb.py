@@ -44,7 +44,10 @@ class LmdbTier:
         on_evict: Callable[[str, int], None] = lambda _reason, _count: None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`path` is a folder, made when absent; `presence` spares look-ups of what was never written; `on_evict` gets `expired` or `capacity` and a number of entries."""
+        """`path` is a folder, made when absent; `presence` spares look-ups of what was never written.
+
+        `on_evict` gets `expired` or `capacity` and a number of entries.
+        """
         self.name = name
         self._file = LmdbFile(path, max_bytes)
         self._board = board

@@ -43,7 +43,10 @@ class ObjectTier:
         on_evict: Callable[[str, int], None] = lambda _reason, _count: None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`presence` spares look-ups of what was never written; `on_evict` gets `expired` or `capacity` and a number of entries."""
+        """`presence` spares look-ups of what was never written.
+
+        `on_evict` gets `expired` or `capacity` and a number of entries.
+        """
         self.name = name
         self._folder = ObjectFolder(path, max_bytes)
         self._board = board
