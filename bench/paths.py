@@ -115,7 +115,11 @@ def running_ways(folder: Path) -> Iterator[tuple[dict[str, Way], OriginCounter]]
                 filters_before=tuple(filters),
                 direct_responses=(DirectResponse("/direct", 200, BODY),),
             )
-            stack.enter_context(running_envoy(name, to_plain(build_bootstrap(options)), folder))
+            try:
+                document = to_plain(build_bootstrap(options))
+            except ValueError as error:
+                raise MeasurementError(f"{error}; point TMPDIR to a folder with a shorter name") from error
+            stack.enter_context(running_envoy(name, document, folder))
             return f"http://{LOOPBACK}:{port}"
 
         def echo(mode: str, *arguments: str | Path) -> str:
