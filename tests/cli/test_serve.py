@@ -1,0 +1,205 @@
+"""`meshcache serve` as a real process with real workers."""
+
+import os
+import signal
+import stat
+import time
+
+import grpc
+import httpx
+import pytest
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from running import BAD, GOOD, alive, until
+
+from meshcache.process import bind_tcp
+
+PROCESS = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
+
+
+def stream(path, requests):
+    channel = grpc.insecure_channel(f"unix:{path}")
+    call = channel.stream_stream(
+        PROCESS,
+        request_serializer=pb.ProcessingRequest.SerializeToString,
+        response_deserializer=pb.ProcessingResponse.FromString,
+    )(requests)
+    return channel, call
+
+
+def request_headers():
+    message = pb.ProcessingRequest()
+    for name, value in ((":method", b"GET"), (":path", b"/x"), (":authority", b"h"), (":scheme", b"http")):
+        message.request_headers.headers.headers.add(key=name, raw_value=value)
+    message.request_headers.end_of_stream = True
+    return message
+
+
+def get(status, path):
+    return httpx.get(f"http://{status.metrics_address}{path}", timeout=5)
+
+
+def test_serves_shows_itself_and_drains(place):
+    command = place.serve("--workers", "2")
+    status = place.ready(command)
+    assert status.well
+    assert status.policies.policies == ("plain",)
+    assert get(status, "/readyz").status_code == 200
+    assert "meshcache_policy_generation 1.0" in get(status, "/metrics").text
+    assert stat.S_IMODE(os.stat(place.data / "run" / "admin.sock").st_mode) == 0o600
+    for worker in status.workers:
+        with grpc.insecure_channel(f"unix:{worker.socket}") as channel:
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    command.signal(signal.SIGTERM)
+    assert command.wait() == 0
+    command.assert_nothing_left()
+    assert not (place.data / "run" / "admin.sock").exists()
+    with pytest.raises(httpx.ConnectError):
+        get(status, "/healthz")
+
+
+def test_requests_are_counted_over_all_workers_and_never_fall(place):
+    command = place.serve()
+    status = place.ready(command)
+    channel, call = stream(status.workers[0].socket, iter([request_headers()]))
+    with channel:
+        assert next(call).WhichOneof("response") == "request_headers"
+        call.cancel()
+
+    def counted():
+        lines = get(status, "/metrics").text.splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("meshcache_requests_total{"))
+
+    until(lambda: counted() == 1, what="the request in /metrics")
+    os.kill(status.workers[0].pid, signal.SIGKILL)
+    until(lambda: (found := place.status()) and found.ready and found.workers[0].restarts == 1)
+    assert counted() == 1
+    assert "meshcache_worker_restarts_total 1.0" in get(status, "/metrics").text
+
+
+def test_readiness_can_be_turned_off_before_the_stop(place):
+    command = place.serve()
+    status = place.ready(command)
+    command.signal(signal.SIGUSR1)
+    until(lambda: get(status, "/readyz").status_code == 503, 5)
+    assert get(status, "/healthz").status_code == 200
+    assert place.status().draining
+    assert place.status().workers[0].ready, "still serving"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stream_in_flight_outlives_the_first_signal_and_not_the_second(place, number):
+    command = place.serve("--drain-timeout", "60")
+    status = place.ready(command)
+
+    def requests():
+        yield request_headers()
+        until(lambda: not alive(command.pid), 60)
+
+    channel, call = stream(status.workers[0].socket, requests())
+    with channel:
+        next(call)
+        command.signal(number)
+        until(lambda: get(status, "/readyz").status_code == 503, 5)
+        assert call.is_active()
+        assert command.process.poll() is None
+        began = time.monotonic()
+        command.signal(number)
+        command.wait()
+        assert time.monotonic() - began < 5
+    command.assert_nothing_left()
+
+
+def test_workers_go_with_a_killed_supervisor_and_the_next_one_takes_their_place(place):
+    first = place.serve("--workers", "2")
+    place.ready(first)
+    first.signal(signal.SIGKILL)
+    first.wait()
+    first.assert_nothing_left()
+    second = place.serve("--workers", "2")
+    status = place.ready(second)
+    assert status.pid == second.pid
+    assert status.well
+
+
+def test_bad_policies_at_the_first_start_are_listed_and_nothing_is_left(place):
+    place.write(BAD)
+    command = place.serve()
+    assert command.wait() == 1
+    assert "policies/a.yaml:4:" in command.stderr
+    assert "spec.eviction" in command.stderr
+    assert "Traceback" not in command.stderr
+    assert not [line for line in command.children().values() if "worker" in line]
+    assert not (place.data / "run" / "worker-0.sock").exists()
+
+
+def test_bad_policies_at_a_restart_leave_the_last_good_ones_in_force(place):
+    first = place.serve()
+    place.ready(first)
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+    place.write(BAD)
+    second = place.serve()
+    status = place.ready(second)
+    assert status.policies.from_last_good
+    assert "a.yaml:4:" in status.policies.refusal.errors[0]
+    second.said("policies refused; the last good set stays")
+    place.write(GOOD + "# mended\n")
+    until(lambda: (found := place.status()) and found.well and found.policies.generation == 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--policies", "nowhere"), "nowhere: there is no such folder"),
+        (("--metrics-listen", "nonsense"), "--metrics-listen 'nonsense' is not HOST:PORT"),
+        (("--metrics-listen", "127.0.0.1:99999"), "is not HOST:PORT"),
+        (("--data", "policies/a.yaml/x"), "cannot make the data folder"),
+        (("--data", "d" * 120), "too long for a unix socket"),
+        (("--warm", "http://cache"), "--warm: expected a URL such as redis://"),
+        (("--warm", "redis://"), "--warm: expected a URL such as redis://"),
+        (("--cold", "s3://bucket"), "--cold: s3://: not supported yet"),
+        (("--workers", "0"), "--workers"),
+    ],
+)
+def test_what_cannot_work_is_told_in_one_line(place, arguments, expected):
+    command = place.serve(*arguments)
+    assert command.wait() in (1, 2)
+    assert expected in command.stderr
+    assert "Traceback" not in command.stderr
+    assert len(command.stderr.splitlines()) <= 2
+    assert not command.children()
+
+
+def test_a_taken_metrics_port_is_told_in_one_line(place):
+    with bind_tcp("127.0.0.1", 0, "") as taken:
+        port = taken.getsockname()[1]
+        command = place.serve("--metrics-listen", f"127.0.0.1:{port}")
+        assert command.wait() == 1
+    (line,) = command.stderr.splitlines()[-1:]
+    assert line.startswith(f"meshcache: --metrics-listen 127.0.0.1:{port} cannot be used: Address already in use")
+    assert not (place.data / "run" / "admin.sock").exists()
+
+
+def test_a_data_folder_in_use_is_refused_and_its_owner_unharmed(place):
+    first = place.serve()
+    place.ready(first)
+    second = place.serve()
+    assert second.wait() == 1
+    assert f"in use by another meshcache (pid {first.pid})" in second.stderr
+    assert place.status().pid == first.pid
+    assert place.status().well
+
+
+def test_a_change_of_stores_is_said_to_need_a_restart(place):
+    command = place.serve()
+    place.ready(command)
+    place.write(
+        GOOD + "---\napiVersion: meshcache.dev/v1alpha1\nkind: CacheConfig\nmetadata: {name: c}\n"
+        "spec: {budgets: {hot: 8Mi}}\n"
+    )
+    command.said("they need a restart")
+    status = place.status()
+    assert status.policies.generation == 2
+    assert [item.type for item in status.conditions if not item.status] == ["StoresCurrent"]

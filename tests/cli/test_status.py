@@ -1,0 +1,54 @@
+import json
+
+from running import BAD, GOOD, until
+
+
+def test_shows_the_running_sidecar(place):
+    command = place.serve("--workers", "2")
+    place.ready(command)
+    shown = place.run("status", "--data", "data")
+    assert shown.wait() == 0
+    assert f"ready  pid {command.pid}" in shown.stdout
+    assert "policies: plain" in shown.stdout
+    assert "worker 1  ready" in shown.stdout
+    assert "tier warm" in shown.stdout
+    as_json = place.run("status", "--data", "data", "--json")
+    assert as_json.wait() == 0
+    body = json.loads(as_json.stdout)
+    assert body["policies"]["generation"] == 1
+    assert [worker["ready"] for worker in body["workers"]] == [True, True]
+    assert [tier["name"] for tier in body["tiers"]] == ["hot", "warm", "cold"]
+
+
+def test_a_refused_edit_is_shown_and_is_not_well(place):
+    command = place.serve()
+    place.ready(command)
+    place.write(BAD)
+    until(lambda: place.status().policies.refusal)
+    shown = place.run("status", "--data", "data")
+    assert shown.wait() == 1
+    assert "policies/a.yaml:4:" in shown.stdout
+    assert "generation 1" in shown.stdout
+    place.write(GOOD)
+    until(lambda: place.status().policies.refusal is None)
+    assert place.run("status", "--data", "data").wait() == 0
+
+
+def test_nobody_there_is_one_line(place):
+    shown = place.run("status", "--data", "elsewhere")
+    assert shown.wait() == 1
+    assert shown.stdout == ""
+    (line,) = shown.stderr.splitlines()
+    assert "no meshcache is running with the data folder elsewhere" in line
+
+
+def test_secrets_of_stores_are_not_shown(place):
+    command = place.run(
+        *("serve", "--data", "data", "--metrics-listen", "127.0.0.1:0"),
+        environment={"MESHCACHE_WARM": "redis://:hunter2@127.0.0.1:1/0"},
+    )
+    place.ready(command)
+    shown = place.run("status", "--data", "data", "--json")
+    shown.wait()
+    assert "redis://:***@127.0.0.1:1/0" in shown.stdout
+    assert "hunter2" not in shown.stdout + command.stdout + command.stderr

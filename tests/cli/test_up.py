@@ -1,0 +1,372 @@
+"""`meshcache up` as a newcomer runs it: real Envoy, real sidecar, real origin."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+from running import BAD, Place, Running, alive, base_url, make_place, until
+
+from meshcache.process import bind_tcp
+
+CAT = "/v1/images/cat/labels"
+SIDECAR, ORIGIN, ENVOY, WORKER = ("meshcache serve",), ("demo.origin",), ("envoy.json",), ("extproc.worker",)
+
+
+@pytest.fixture
+def shipped():
+    """A place without a policies folder, as after `pip install`."""
+    folder, place = make_place()
+    with folder:
+        (place.policies / "a.yaml").unlink()
+        place.policies.rmdir()
+        yield place
+        place.close()
+
+
+def started(place: Place, *arguments: str) -> tuple[Running, str]:
+    command = place.up(*arguments)
+    return command, base_url(command.said("stop      Ctrl-C"))
+
+
+def get(url: str, path: str = CAT, **headers: str) -> httpx.Response:
+    return httpx.get(
+        f"{url}{path}", headers={name.replace("_", "-"): value for name, value in headers.items()}, timeout=20
+    )
+
+
+class Load:
+    """Requests one after the other on several threads, until stopped; every failure is kept."""
+
+    def __init__(self, url: str, threads: int = 3) -> None:
+        self.url = url
+        self.answered = 0
+        self.failures: list[str] = []
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(threads)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        self.more(20)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def more(self, requests: int) -> None:
+        """Wait until that many more requests have been answered."""
+        goal = self.answered + requests
+        until(lambda: self.answered >= goal or self.failures, 60, f"{requests} more answers")
+
+    def _run(self, number: int) -> None:
+        with httpx.Client(timeout=30) as client:
+            turn = 0
+            while not self._stop.is_set():
+                turn += 1
+                try:
+                    answer = client.get(f"{self.url}/v1/images/p{number}-{turn % 7}/labels")
+                    if answer.status_code != 200 or "labels" not in answer.json():
+                        self.failures.append(f"{answer.status_code} {answer.text[:100]}")
+                except httpx.HTTPError as error:
+                    self.failures.append(repr(error))
+                self.answered += 1
+
+
+def hit(url: str, path: str = CAT) -> bool:
+    return "; hit" in get(url, path).headers.get("cache-status", "")
+
+
+@pytest.mark.e2e
+def test_first_light(shipped):
+    command, url = started(shipped, "--workers", "2", "--latency-ms", "120")
+    first = get(url)
+    assert first.status_code == 200
+    assert "fwd=uri-miss" in first.headers["cache-status"]
+    until(lambda: hit(url), 5, "a hit")
+    again = get(url)
+    assert "tier=" in again.headers["cache-status"]
+    assert "arm=control" in again.headers["cache-status"]
+    assert again.content == first.content
+    assert again.headers["x-origin-request"] == first.headers["x-origin-request"]
+    assert int(again.headers["age"]) >= 0
+    assert not [name for name in again.headers if name.startswith("x-meshcache")]
+    canary = get(url, x_canary="v2")
+    assert "arm=candidate policy=lru-swr" in canary.headers["cache-status"]
+    assert httpx.post(f"{url}{CAT}", timeout=10).status_code == 200
+    assert get(url).json()["revision"] == 1
+
+    # The examples were copied, because there was no folder; what is printed is what there is.
+    assert (shipped.folder / "policies" / "lru-swr.yaml").is_file()
+    assert "copied from the examples" in command.stdout
+    metrics = next(line.split()[1] for line in command.stdout.splitlines() if line.startswith("metrics"))
+    assert "meshcache_requests_total" in httpx.get(metrics, timeout=5).text
+    assert shipped.run("status", "--data", "data").wait() == 0
+    names = " ".join(command.children().values())
+    for words in (SIDECAR, ORIGIN, ENVOY, WORKER):
+        assert words[0] in names
+
+    command.signal(signal.SIGTERM)
+    assert command.wait() == 0
+    assert command.stdout.endswith("stopped\n")
+    command.assert_nothing_left()
+    with pytest.raises(httpx.ConnectError):
+        get(url)
+    # And once more on the same data: what is kept there does not stand in the way.
+    command, url = started(shipped)
+    assert get(url).status_code == 200
+
+
+@pytest.mark.e2e
+def test_a_killed_sidecar_worker_or_origin_costs_no_request(place):
+    command, url = started(place, "--workers", "2", "--latency-ms", "5")
+    with Load(url) as load:
+        for words, kept in ((WORKER, ENVOY), (SIDECAR, ORIGIN), (WORKER, SIDECAR)):
+            victim, other = command.child(*words), command.child(*kept)
+            os.kill(victim, signal.SIGKILL)
+            until(lambda victim=victim: not alive(victim), 5)
+            load.more(50)
+            until(lambda: (status := place.status()) and status.well, 20, "all well again")
+            assert alive(other)
+            load.more(50)
+        assert load.failures == []
+    until(lambda: hit(url), 10, "caching resumed")
+
+
+@pytest.mark.e2e
+def test_origin_and_envoy_are_started_again(place):
+    command, url = started(place, "--latency-ms", "0")
+    sidecar = command.child(*SIDECAR)
+    origin = command.child(*ORIGIN)
+    os.kill(origin, signal.SIGKILL)
+    until(lambda: not alive(origin), 5)
+    # The port stays open: the request waits for the next origin instead of failing.
+    assert get(url, "/v1/images/while-down/labels").status_code == 200
+    assert command.child(*ORIGIN) != origin
+    envoy = command.child(*ENVOY)
+    os.kill(envoy, signal.SIGKILL)
+    until(lambda: not alive(envoy), 5)
+
+    def answers() -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return get(url).status_code == 200
+        return False
+
+    until(answers, 15, "Envoy back on the same port")
+    assert command.child(*SIDECAR) == sidecar
+    until(lambda: hit(url), 10, "caching resumed")
+    assert "envoy started again" in command.stderr
+
+
+@pytest.mark.e2e
+def test_an_edit_is_in_effect_within_a_second_and_costs_no_request(shipped):
+    command, url = started(shipped, "--workers", "2", "--latency-ms", "5")
+    images = shipped.folder / "policies" / "images.yaml"
+    with Load(url) as load:
+        before = get(url).headers["cache-status"]
+        assert "policy=ttl-only" in before
+        images.write_text(images.read_text().replace("policyRef: {name: ttl-only}", "policyRef: {name: lru-swr}"))
+        began = time.monotonic()
+        until(lambda: "policy=lru-swr" in get(url).headers["cache-status"], 5, "the edit in effect")
+        assert time.monotonic() - began < 1.0
+        images.write_text(BAD)
+        command.said("policies refused; the last good set stays")
+        load.more(50)
+        assert "policy=lru-swr" in get(url).headers["cache-status"]
+        assert load.failures == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_slow_request_in_flight_finishes_while_new_ones_are_refused(place, number):
+    command, url = started(place)
+    answers: list[httpx.Response] = []
+    slow = threading.Thread(target=lambda: answers.append(get(url, "/v1/images/slow/labels?latencyMs=2500")))
+    slow.start()
+    until(lambda: _active(place) == 1, 5, "the slow request at Envoy")
+    command.children()
+    if number == signal.SIGINT:
+        # As a terminal does it: the whole foreground group gets it.
+        os.killpg(command.pid, number)
+    else:
+        os.kill(command.pid, number)
+    until(lambda: _refused(url), 2, "new connections refused")
+    assert not answers
+    slow.join(20)
+    assert answers[0].status_code == 200
+    assert answers[0].json()["image"] == "slow"
+    assert command.wait() == 0
+    command.assert_nothing_left()
+
+
+@pytest.mark.e2e
+def test_a_second_signal_stops_at_once(place):
+    command, url = started(place)
+    slow = threading.Thread(target=lambda: _ignore(url, "/v1/images/slow/labels?latencyMs=30000"))
+    slow.start()
+    until(lambda: _active(place) == 1, 5, "the slow request at Envoy")
+    command.signal(signal.SIGINT)
+    command.said("requests in flight finish first")
+    until(lambda: _refused(url), 2, "new connections refused")
+    began = time.monotonic()
+    command.signal(signal.SIGINT)
+    assert command.wait() == 130
+    assert time.monotonic() - began < 3
+    command.assert_nothing_left()
+    slow.join(10)
+
+
+@pytest.mark.e2e
+def test_the_drain_is_bounded(place):
+    command, url = started(place, "--drain-timeout", "0.5")
+    slow = threading.Thread(target=lambda: _ignore(url, "/v1/images/slow/labels?latencyMs=30000"))
+    slow.start()
+    until(lambda: _active(place) == 1, 5, "the slow request at Envoy")
+    began = time.monotonic()
+    command.signal(signal.SIGTERM)
+    assert command.wait() == 0
+    assert time.monotonic() - began < 8
+    assert "requests were cut short" in command.stderr
+    command.assert_nothing_left()
+    slow.join(10)
+
+
+@pytest.mark.e2e
+def test_nothing_outlives_a_killed_up(place):
+    command, _ = started(place, "--workers", "2")
+    command.signal(signal.SIGKILL)
+    command.wait()
+    command.assert_nothing_left()
+    # And its lock is no obstacle.
+    command, url = started(place)
+    assert get(url).status_code == 200
+
+
+@pytest.mark.e2e
+def test_a_signal_during_the_start_leaves_nothing(place):
+    command = place.up()
+    command.child(*SIDECAR)
+    command.signal(signal.SIGTERM)
+    assert command.wait() == 130
+    command.assert_nothing_left()
+
+
+@pytest.mark.e2e
+def test_warm_in_valkey(place, valkey):
+    command, url = started(place, "--warm", valkey.url, "--latency-ms", "5")
+    with Load(url) as load:
+        until(lambda: hit(url), 10, "a hit")
+        with valkey.client() as client:
+            until(lambda: client.dbsize() > 0, 5, "entries in Valkey")
+        valkey.kill()
+        load.more(100)
+        valkey.start()
+        load.more(100)
+        assert load.failures == []
+    until(lambda: hit(url), 10, "a hit")
+    assert command.process.poll() is None
+
+
+@pytest.mark.e2e
+def test_an_origin_of_ones_own(place):
+    origin = place.run("up", *("--data", "origin", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"))
+    inner = base_url(origin.said("stop      Ctrl-C"))
+    command, url = started(place, "--origin", inner)
+    assert not [line for line in command.children().values() if ORIGIN[0] in line]
+    assert get(url).json()["image"] == "cat"
+    until(lambda: hit(url), 10, "a hit")
+
+
+@pytest.mark.e2e
+def test_a_second_up_on_the_same_data_is_refused_and_the_first_unharmed(place):
+    _, url = started(place)
+    second = place.up()
+    assert second.wait() == 1
+    assert "is in use by another meshcache (pid " in second.stderr
+    assert not second.children()
+    assert get(url).status_code == 200
+    assert place.status().well
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--policies", "nowhere"), "--policies nowhere does not exist"),
+        (("--policies", "policies/a.yaml"), "--policies policies/a.yaml is not a folder"),
+        (("--warm", "redis://127.0.0.1:1/0"), "--warm redis://127.0.0.1:1 cannot be used"),
+        (("--warm", "redis://u:hunter2@127.0.0.1:1/0"), "--warm redis://127.0.0.1:1 cannot be used"),
+        (("--warm", "memcached://x"), "--warm: expected a URL such as redis://"),
+        (("--cold", "s3://bucket"), "--cold: s3://: not supported yet"),
+        (("--origin", "ftp://x"), "--origin 'ftp://x' is not http://"),
+        (("--origin", "http://"), "is not http://HOST:PORT"),
+        (("--origin", "http://x:port"), "--origin 'http://x:port' is malformed"),
+        (("--origin", "http://[::1"), "is malformed"),
+        (("--origin", "http://x:80/path"), "give scheme, host and port only"),
+        (("--listen", "8080"), "--listen '8080' is not HOST:PORT"),
+        (("--listen", "203.0.113.7:80"), "--listen 203.0.113.7:80 cannot be used"),
+        (("--metrics-listen", "x"), "--metrics-listen 'x' is not HOST:PORT"),
+        (("--data", "policies/a.yaml/x"), "cannot make the data folder"),
+        (("--data", "d" * 120), "too long for a unix socket"),
+    ],
+)
+def test_what_cannot_work_is_told_in_one_line_and_starts_nothing(place, arguments, expected):
+    command = place.up(*arguments)
+    assert command.wait() == 1
+    (line,) = command.stderr.splitlines()
+    assert line.startswith("meshcache: ")
+    assert expected in line
+    assert "hunter2" not in line
+    assert not command.started
+
+
+def test_taken_ports_are_told_in_one_line_and_nothing_is_left(place):
+    with bind_tcp("127.0.0.1", 0, "") as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        listen = place.up("--listen", address)
+        assert listen.wait() == 1
+        (line,) = listen.stderr.splitlines()
+        assert line.startswith(f"meshcache: --listen {address} cannot be used: Address already in use")
+        assert not listen.started
+        metrics = place.up("--metrics-listen", address)
+        assert metrics.wait() == 1
+        line = metrics.stderr.splitlines()[-1]
+        assert line.startswith(f"meshcache: --metrics-listen {address} cannot be used: Address already in use")
+        metrics.assert_nothing_left()
+
+
+def test_bad_policies_at_the_first_start_are_listed_and_nothing_is_left(place):
+    place.write(BAD)
+    command = place.up()
+    assert command.wait() == 1
+    assert "policies/a.yaml:4:" in command.stderr
+    assert "Traceback" not in command.stderr
+    command.assert_nothing_left()
+
+
+def _active(place: Place) -> int:
+    transport = httpx.HTTPTransport(uds=str(place.data / "run" / "envoy-admin.sock"))
+    with httpx.Client(transport=transport) as client:
+        text = client.get("http://x/stats?filter=^http.ingress.downstream_rq_active$").text
+    return int(text.rsplit(":", 1)[1])
+
+
+def _refused(url: str) -> bool:
+    host, port = url.removeprefix("http://").rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port)), 1):
+            return False
+    except OSError:
+        return True
+
+
+def _ignore(url: str, path: str) -> None:
+    with contextlib.suppress(httpx.HTTPError):
+        get(url, path)
