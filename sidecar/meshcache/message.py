@@ -90,6 +90,12 @@ class Request:
     complete: bool = True
     """Whether the request ended with its headers, that is, has no body."""
 
+    def with_headers(self, headers: Headers) -> Request:
+        """The same request with other header fields."""
+        return Request(
+            self.method, self.authority, self.path, headers, self.scheme, self.peer, self.cluster, self.complete
+        )
+
 
 @dataclass(slots=True)
 class Response:

@@ -63,7 +63,7 @@ class Target:
 
     def asking(self, headers: Headers) -> Target:
         """The same for a request with these header fields."""
-        return replace(self, request=replace(self.request, headers=headers))
+        return replace(self, request=self.request.with_headers(headers))
 
 
 def unstorable(target: Target, response: Response) -> NoStoreReason | None:

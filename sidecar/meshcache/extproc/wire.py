@@ -29,36 +29,58 @@ _ATTRIBUTES = "envoy.filters.http.ext_proc"
 _ORIGIN_DETAILS = "via_upstream"
 
 
+class EnvoyRequest(Request):
+    """A request whose attributes are read from Envoy's message only when they are asked for: most never are."""
+
+    __slots__ = ("_attributes", "_message")
+
+    def __init__(self, message: ProcessingRequest) -> None:
+        method = authority = path = ""
+        scheme = "http"
+        fields: list[Field] = []
+        part = message.request_headers
+        for header in part.headers.headers:
+            name = header.key
+            value = header.raw_value.decode("latin-1") or header.value
+            if name[:1] != ":":
+                fields.append((name, value))
+            elif name == ":path":
+                path = value
+            elif name == ":method":
+                method = value
+            elif name == ":authority":
+                authority = value
+            elif name == ":scheme":
+                scheme = value
+        self.method = method
+        self.authority = authority
+        self.path = path
+        self.scheme = scheme
+        self.headers = Headers(fields)
+        self.complete = part.end_of_stream
+        self._message = message
+        self._attributes: tuple[Peer, str] | None = None
+
+    @property
+    def peer(self) -> Peer:  # type: ignore[override]  # read only, where the base has a plain attribute
+        """See `Request`."""
+        return self._read_attributes()[0]
+
+    @property
+    def cluster(self) -> str:  # type: ignore[override]
+        """See `Request`."""
+        return self._read_attributes()[1]
+
+    def _read_attributes(self) -> tuple[Peer, str]:
+        if self._attributes is None:
+            address, mtls, cluster = _request_attributes(self._message)
+            self._attributes = Peer(address, mtls), cluster
+        return self._attributes
+
+
 def request_of(message: ProcessingRequest) -> Request:
     """The request that a `request_headers` message describes."""
-    part = message.request_headers
-    method = authority = path = ""
-    scheme = "http"
-    fields: list[Field] = []
-    for header in part.headers.headers:
-        name = header.key
-        value = (header.raw_value or header.value.encode()).decode("latin-1")
-        if name[:1] != ":":
-            fields.append((name, value))
-        elif name == ":path":
-            path = value
-        elif name == ":method":
-            method = value
-        elif name == ":authority":
-            authority = value
-        elif name == ":scheme":
-            scheme = value
-    address, mtls, cluster = _request_attributes(message)
-    return Request(
-        method=method,
-        authority=authority,
-        path=path,
-        headers=Headers(fields),
-        scheme=scheme,
-        peer=Peer(address, mtls),
-        cluster=cluster,
-        complete=part.end_of_stream,
-    )
+    return EnvoyRequest(message)
 
 
 def response_of(message: ProcessingRequest) -> Response:
@@ -68,7 +90,7 @@ def response_of(message: ProcessingRequest) -> Response:
     fields: list[Field] = []
     for header in part.headers.headers:
         name = header.key
-        value = (header.raw_value or header.value.encode()).decode("latin-1")
+        value = header.raw_value.decode("latin-1") or header.value
         if name[:1] != ":":
             fields.append((name, value))
         elif name == ":status" and value.isdecimal():
