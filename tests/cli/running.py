@@ -159,6 +159,8 @@ class Running:
             reader.join(10)
         self.process.stdout.close()
         self.process.stderr.close()
+        # Shown by pytest when the test has failed.
+        print(f"{self.process.args}: {self.process.returncode}\n{self.stdout}{self.stderr}")
 
 
 class Place:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
+
+DEFAULT_DATA: Final = Path(".meshcache")
 
 
 def admin_socket(data: Path) -> Path:

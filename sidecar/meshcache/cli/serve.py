@@ -8,13 +8,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from meshcache.cli.paths import DEFAULT_DATA
+
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
 
 def serve(
     policies: Annotated[Path, typer.Option(help="Folder of policy files; watched.")] = Path("policies"),
-    data: Annotated[Path, typer.Option(help="Folder for entries, keys and sockets.")] = Path(".meshcache"),
+    data: Annotated[Path, typer.Option(help="Folder for entries, keys and sockets.")] = DEFAULT_DATA,
     socket_dir: Annotated[
         Path | None,
         typer.Option(help="Worker i listens on worker-<i>.sock in it.  [default: <data>/run]", show_default=False),

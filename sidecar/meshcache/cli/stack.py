@@ -14,7 +14,7 @@ import msgspec
 
 from meshcache.cli.checks import check_warm, parse_origin, policy_folder
 from meshcache.cli.parts import EnvoyPart, ModulePart, Part, keep
-from meshcache.cli.paths import admin_socket
+from meshcache.cli.paths import DEFAULT_DATA, admin_socket
 from meshcache.cli.sidecar import check_store_urls, fail
 from meshcache.envoy.binary import EnvoyError
 from meshcache.envoy.bootstrap import BootstrapOptions
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT: Final = 60.0
 STATUS_INTERVAL: Final = 1.0
-EXIT_GRACE: Final = 5.0
+EXIT_GRACE: Final = 3.0
 """Seconds for the sidecar and the origin to go once nothing is in flight any more."""
 
 
@@ -267,24 +267,28 @@ class _Stack:
     def _say_ready(self, address: str, made: bool, status: Status) -> None:
         options = self._options
         base = f"http://{address}"
-        target = logs.redact(options.origin) or f"a demo origin ({options.latency_ms} ms for each answer)"
-        path = "/v1/images/cat/labels" if not options.origin else "/"
-        lines = [f"meshcache is ready on {base} in front of {target}", ""]
-        lines += [
-            f"  curl -i {base}{path}                    # from the origin, then from the cache: see cache-status",
-        ]
-        if not options.origin:
-            lines += [
-                f"  curl -i -H 'x-canary: v2' {base}{path}   # the experiment's other arm",
-                f"  curl -i -X POST {base}{path}             # changes the answer; what was stored is dropped",
+        if options.origin:
+            target = logs.redact(options.origin)
+            tries = [(f"curl -i {base}/", "twice: cache-status says what was done and why")]
+        else:
+            target = f"a demo origin that takes {options.latency_ms} ms for each answer"
+            path = "/v1/images/cat/labels"
+            tries = [
+                (f"curl -i {base}{path}", "twice: the second is a hit, see cache-status"),
+                (f"curl -i -H 'x-canary: v2' {base}{path}", "the other arm of the experiment"),
+                (f"curl -i -X POST {base}{path}", "changes the labels; stored answers are dropped"),
             ]
-        lines += [
+        width = max(len(command) for command, _ in tries)
+        data = "" if options.data == DEFAULT_DATA else f" --data {options.data}"
+        lines = [
+            f"meshcache is ready on {base} in front of {target}",
             "",
-            f"policies  {self._policies}"
-            + ("  (copied from the examples)" if made else "")
-            + "  edit them: in effect within a second",
+            *(f"  {command:<{width}}   # {what}" for command, what in tries),
+            "",
+            f"policies  {self._policies.absolute()}{'  (copied from the examples)' if made else ''}"
+            "  edit them: in effect within a second",
             f"metrics   http://{status.metrics_address}/metrics",
-            f"status    meshcache status --data {options.data}",
+            f"status    meshcache status{data}",
             "stop      Ctrl-C",
         ]
         if status.policies.refusal is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshcache.cli.app import CommandError
+from meshcache.cli.paths import DEFAULT_DATA
 
 if TYPE_CHECKING:
     from meshcache.extproc.status import Status
@@ -16,7 +17,7 @@ TIMEOUT = 5.0
 
 
 def status(
-    data: Annotated[Path, typer.Option(help="Data folder of the running meshcache.")] = Path(".meshcache"),
+    data: Annotated[Path, typer.Option(help="Data folder of the running meshcache.")] = DEFAULT_DATA,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show policies, workers and tiers of the running meshcache; exit status 0 only when all is well.

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from meshcache.cli.paths import DEFAULT_DATA
+
 Level = Literal["debug", "info", "warning", "error"]
 
 
@@ -31,7 +33,7 @@ def up(
         str, typer.Option(envvar="MESHCACHE_COLD", help="Store for large answers; else a folder in the data folder.")
     ] = "",
     workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes of the sidecar.")] = 1,
-    data: Annotated[Path, typer.Option(help="Folder for entries, keys, sockets and logs.")] = Path(".meshcache"),
+    data: Annotated[Path, typer.Option(help="Folder for entries, keys, sockets and logs.")] = DEFAULT_DATA,
     metrics_listen: Annotated[
         str,
         typer.Option(

@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
         loop="uvloop",
         backlog=2048,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=1,
     )
     uvicorn.Server(config).run(sockets=[sock])
     return 0

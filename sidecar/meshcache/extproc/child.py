@@ -116,6 +116,10 @@ class WorkerProcess:
                 status = await self._live()
             except OSError as error:
                 status = f"could not be started: {error.strerror}"
+            except Exception as error:
+                # Whatever it is, a worker that is not started again would be missed for good.
+                self._log.error("worker could not be watched", error=error, exc_info=True)
+                status = "not watched"
             if self._stopping.is_set():
                 return
             self._restarts += 1
