@@ -44,13 +44,13 @@ def cache_key(request: Request, spec: KeySpec, *, namespace: bytes, revision: st
     the key of GET: a stored GET answers both (RFC 9111 section 4).
     """
     uri = _uri_parts(request.scheme, request.authority, request.path, spec)
-    parts = [FORMAT, spec.fingerprint, namespace, revision.encode(), *uri]
+    parts = [FORMAT, spec.fingerprint, namespace, revision.encode("utf-8", "surrogatepass"), *uri]
     headers = request.headers
     parts += [_present(headers.get(name)) for name in spec.partition_headers]
     parts += [_present(value) for _, value in selecting_values(spec.headers, headers)]
     if spec.cookies:
         jar = _cookies(headers)
-        parts += [_present("\0".join(jar[name]) if name in jar else None) for name in spec.cookies]
+        parts += [_join(jar.get(name, ())) for name in spec.cookies]
     material = _join(parts)
     return CacheKey(blake2b(material, digest_size=32).digest(), _resource(uri, spec), material)
 
@@ -104,7 +104,10 @@ def _uri_parts(scheme: str, authority: str, path: str, spec: KeySpec) -> tuple[b
     host = ""
     if spec.host:
         host = authority.lower().removesuffix(_DEFAULT_PORT.get(scheme, "\0"))
-    target, _, query = path.partition("?")
+    target, mark, query = path.partition("?")
+    if mark and not query:
+        # An empty query is another URI than none (RFC 3986 section 6.2.3).
+        target = path
     origin = f"{scheme}://{host}" if spec.host else ""
     return (
         origin.encode("latin-1", "replace"),
@@ -120,12 +123,12 @@ def _resource(uri: tuple[bytes, bytes, bytes], spec: KeySpec) -> bytes:
     return blake2b(_join((b"r1", host, target, query)), digest_size=16).digest()
 
 
-def _cookies(headers: Headers) -> dict[str, list[str]]:
-    jar: dict[str, list[str]] = {}
+def _cookies(headers: Headers) -> dict[str, list[bytes]]:
+    jar: dict[str, list[bytes]] = {}
     for line in headers.get_all("cookie"):
         for pair in line.split(";"):
             name, _, value = pair.strip().partition("=")
-            jar.setdefault(name, []).append(value)
+            jar.setdefault(name, []).append(value.encode("latin-1", "replace"))
     return jar
 
 

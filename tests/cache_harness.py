@@ -1,0 +1,461 @@
+"""A cache on real tiers with an origin that does what a test says: what a client gets, without Envoy.
+
+    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s}")) as rig:
+        rig.origin.says("/a", body=b"one", cache_control="max-age=10")
+        first = await rig.get("/a")
+        rig.clock.pass_by(5)
+        assert (await rig.get("/a")).decision == "hit"
+
+`Rig.send` stops when the origin has been asked, so that a test can do something before the answer arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, Self
+
+from meshcache.engine.cache import Cache
+from meshcache.engine.outcome import Answer, Forward
+from meshcache.engine.ports import RefreshError
+from meshcache.extproc import wire
+from meshcache.message import Headers, Peer, Request, Response
+from meshcache.policy.compile import compile_documents
+from meshcache.policy.documents import Documents
+from meshcache.rfc.fields import format_http_date
+from meshcache.tiers.board import Board
+from meshcache.tiers.hooks import NoHooks
+from meshcache.tiers.lmdb import LmdbTier
+from meshcache.tiers.memory import MemoryTier
+from meshcache.tiers.objects import ObjectTier
+from meshcache.tiers.signing import Keyring
+from meshcache.tiers.stack import TierStack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from pathlib import Path
+
+    from meshcache.engine.exchange import Exchange
+    from meshcache.engine.outcome import Pass
+    from meshcache.engine.ports import RefreshRequest
+    from meshcache.policy.snapshot import Snapshot
+    from meshcache.tiers.base import Tier, TierRead
+
+HOST = "example.com"
+START = 1_700_000_000.0
+SECRET = b"secret of the assignment in tests"
+
+# Long deadlines: the tests judge decisions, and a slow machine must not change them.
+TIERS = """
+hot: {ttl: 10m, maxObjectBytes: 1Mi, deadline: 5s}
+warm: {ttl: 1h, maxObjectBytes: 2Mi, deadline: 5s}
+cold: {ttl: 24h, maxObjectBytes: 4Mi, deadline: 5s}
+"""
+
+
+def policies(*, config: str = "", more: str = "", name: str = "p", **spec: str) -> str:
+    """Policy documents: one policy with the given parts of its `spec` (YAML), for every path, and `more` documents."""
+    spec = {"tiers": TIERS} | spec
+    ref = f"{{name: {name}}}"
+    parts = "\n".join(f"{part}:\n{indent(text.strip(), '  ')}" for part, text in spec.items())
+    documents = [
+        f"kind: CachePolicy\nmetadata: {{name: {name}}}\nspec:\n{indent(parts, '  ')}",
+        f"kind: CacheRoute\nmetadata: {{name: all}}\nspec: {{match: [{{path: {{prefix: /}}}}], policyRef: {ref}}}",
+    ]
+    if config:
+        documents.append(f"kind: CacheConfig\nmetadata: {{name: default}}\nspec:\n{indent(config.strip(), '  ')}")
+    if more:
+        documents.extend(more.strip().split("\n---\n"))
+    return "\n---\n".join(f"apiVersion: meshcache.dev/v1alpha1\n{document}" for document in documents)
+
+
+def compiled(text: str, generation: int = 1) -> Snapshot:
+    """The snapshot of policy documents given as one text."""
+    return compile_documents(Documents.of([("test.yaml", text)]), generation=generation, secret=SECRET)
+
+
+class Clock:
+    """Wall and monotonic time that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class Reply:
+    """What the origin answers."""
+
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    from_origin: bool = True
+    cut_off: bool = False
+    """The connection breaks before the end of the body."""
+
+
+def _nothing(_: Request) -> Reply:
+    return Reply(404, (), b"nothing here")
+
+
+class Origin:
+    """Answers by path; validates by `etag`. Remembers what it was asked."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._replies: dict[str, Callable[[Request], Reply]] = {}
+        self.asked: list[Request] = []
+
+    def says(
+        self,
+        path: str,
+        body: bytes = b"body",
+        *,
+        status: int = 200,
+        cache_control: str | None = None,
+        headers: Mapping[str, str] | tuple[tuple[str, str], ...] = (),
+        from_origin: bool = True,
+        cut_off: bool = False,
+    ) -> None:
+        """From now on `path` is answered by this."""
+        given = tuple(headers.items()) if not isinstance(headers, tuple) else headers
+        if cache_control is not None:
+            given = (("cache-control", cache_control), *given)
+        reply = Reply(status, given, body, from_origin, cut_off)
+        self.does(path, lambda request: self._conditional(request, reply))
+
+    def does(self, path: str, answer: Callable[[Request], Reply]) -> None:
+        """From now on `path` is answered by what `answer` returns."""
+        self._replies[path] = answer
+
+    def ask(self, request: Request) -> Reply:
+        """Answer, with a `date`."""
+        self.asked.append(request)
+        reply = self._replies.get(request.path, _nothing)(request)
+        if reply.from_origin and not any(name == "date" for name, _ in reply.headers):
+            reply = replace(reply, headers=(*reply.headers, ("date", format_http_date(self._clock.now))))
+        return reply
+
+    @property
+    def times(self) -> int:
+        """How often it was asked."""
+        return len(self.asked)
+
+    @staticmethod
+    def _conditional(request: Request, reply: Reply) -> Reply:
+        etag = dict(reply.headers).get("etag")
+        if reply.status == 200 and etag is not None and request.headers.get("if-none-match") == etag:
+            return Reply(304, reply.headers)
+        return reply
+
+
+class OriginRefresher:
+    """A `Refresher` that asks the same origin, when the test lets it."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self.asked: list[Request] = []
+        self.fails = False
+        self.may_go = asyncio.Event()
+        self.may_go.set()
+
+    async def fetch(self, request: RefreshRequest, limit: int) -> tuple[Response, bytes]:
+        sent = Request("GET", request.authority, request.path, request.headers, request.scheme)
+        self.asked.append(sent)
+        await self.may_go.wait()
+        if self.fails:
+            raise RefreshError("the test says so")
+        reply = self._origin.ask(sent)
+        if reply.cut_off or len(reply.body) > limit:
+            raise RefreshError("not whole")
+        return Response(reply.status, Headers(reply.headers), complete=not reply.body), reply.body
+
+
+class CountingMeter:
+    """A `Meter` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, str, str, str]] = []
+        self.stores: list[str] = []
+        self.refreshes: list[str] = []
+        self.bytes_served: Counter[str] = Counter()
+        self.units_missing: Counter[str] = Counter()
+
+    def request(self, decision: str, reason: str, tier: str, route: str, arm: str) -> None:
+        self.requests.append((str(decision), str(reason), str(tier), route, arm))
+
+    def stored(self, outcome: str) -> None:
+        self.stores.append(str(outcome))
+
+    def stage(self, stage: str, seconds: float) -> None:
+        pass
+
+    def refreshed(self, outcome: str) -> None:
+        self.refreshes.append(outcome)
+
+    def served(self, tier: str, size: int) -> None:
+        self.bytes_served[tier] += size
+
+    def missing_unit(self, experiment: str) -> None:
+        self.units_missing[experiment] += 1
+
+
+class SlowTier:
+    """A tier that can be held: `get` waits while `may_go` is not set."""
+
+    def __init__(self, tier: Tier) -> None:
+        self._tier = tier
+        self.name = tier.name
+        self.on_board = tier.on_board
+        self.may_go = asyncio.Event()
+        self.may_go.set()
+
+    async def get(self, key: bytes, resource: bytes) -> TierRead:
+        await self.may_go.wait()
+        return await self._tier.get(key, resource)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tier, name)
+
+
+@dataclass
+class Got:
+    """What the client gets, and how it came about."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    decision: str
+    reason: str = ""
+    tier: str = ""
+    complete: bool = True
+    stored: bool = False
+    """Whether the cache said that it is storing this."""
+
+    @property
+    def age(self) -> int:
+        return int(self.headers.get("age") or 0)
+
+
+@dataclass
+class Sent:
+    """A request at the origin, whose answer has not come back yet."""
+
+    worker: Worker
+    exchange: Exchange
+    request: Request
+    forward: Forward
+    reply: Reply
+    chunk: int = 1 << 16
+    origin_request: Request = field(init=False)
+
+    async def finish(self) -> Got:
+        """Let the origin's answer come in."""
+        try:
+            return await self._finish()
+        finally:
+            self.exchange.close()
+
+    async def _finish(self) -> Got:
+        reply, forward = self.reply, self.forward
+        body = b"" if self.request.method == "HEAD" or reply.status in (204, 304) else reply.body
+        if not forward.watch:
+            return Got(reply.status, Headers(reply.headers), body, str(forward.decision), str(forward.reason))
+        head = Response(reply.status, Headers(reply.headers), reply.from_origin, complete=not body)
+        outcome = await self.exchange.on_response(head)
+        if isinstance(outcome, Answer):
+            return _answered(outcome, self.request)
+        if outcome.copy:
+            assert body, "a response without a body is not to be copied"
+            for at in range(0, len(body), self.chunk):
+                if reply.cut_off and at + self.chunk >= len(body):
+                    break
+                self.exchange.on_body(body[at : at + self.chunk])
+            if not reply.cut_off:
+                self.exchange.on_end()
+        return self._passed(outcome, body)
+
+    def _passed(self, outcome: Pass, body: bytes) -> Got:
+        headers = Headers(self.reply.headers).without({"cache-status"})
+        return Got(
+            status=self.reply.status,
+            headers=Headers((*headers, ("cache-status", outcome.cache_status))),
+            body=body,
+            decision=str(self.forward.decision),
+            reason=str(self.forward.reason),
+            complete=not self.reply.cut_off,
+            stored="; stored" in outcome.cache_status,
+        )
+
+
+def _answered(answer: Answer, request: Request) -> Got:
+    stored = answer.stored
+    if answer.rendered is not None:
+        assert answer.rendered == wire.render(stored)
+    empty = answer.not_modified or request.method == "HEAD"
+    return Got(
+        status=304 if answer.not_modified else stored.status,
+        headers=Headers((*stored.fields, ("age", str(answer.age)), ("cache-status", answer.cache_status))),
+        body=b"" if empty else stored.body,
+        decision=str(answer.decision),
+        tier=str(answer.tier),
+    )
+
+
+class Worker:
+    """One process's cache: memory of its own over the tiers that all share."""
+
+    def __init__(self, rig: Rig, *, hot_bytes: int, copy_bytes: int) -> None:
+        self._rig = rig
+        self.board = Board(rig.path / "board", slots=1 << 16, lease_buckets=16, clock=rig.clock)
+        self.memory = MemoryTier(hot_bytes)
+        self.stack = TierStack(self.memory, rig.warm, rig.cold, self.board, rig.keyring, NoHooks())
+        self.meter = CountingMeter()
+        self.refresher = OriginRefresher(rig.origin)
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.cache = Cache(
+            stack=self.stack,
+            leases=self.board,
+            refresher=self.refresher,
+            meter=self.meter,
+            clock=rig.clock,
+            spawn=self._spawn,
+            render=wire.render,
+            copy_bytes=copy_bytes,
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.add(asyncio.get_running_loop().create_task(work))
+
+    async def settle(self) -> None:
+        """Let refreshes and writes in the background come to their end; raises what one of them raised."""
+        while pending := {task for task in self.tasks if not task.done()}:
+            await asyncio.wait(pending)
+        for task in self.tasks:
+            task.result()
+        self.tasks.clear()
+        assert await self.stack.drain(5)
+
+
+class Rig:
+    """Workers, tiers, clock and origin together. At its end nothing may still be reserved for copies."""
+
+    def __init__(
+        self,
+        path: Path,
+        text: str,
+        *,
+        workers: int = 1,
+        hot_bytes: int = 8 << 20,
+        copy_bytes: int = 64 << 20,
+        lookup_timeout: float = 10.0,
+    ) -> None:
+        self.path = path
+        self.clock = Clock()
+        self.origin = Origin(self.clock)
+        self.keyring = Keyring([b"k" * 32], SECRET)
+        self._text = text
+        self._sizes = {"hot_bytes": hot_bytes, "copy_bytes": copy_bytes}
+        self._count = workers
+        self._lookup_timeout = lookup_timeout
+
+    async def __aenter__(self) -> Self:
+        self.board = Board(self.path / "board", slots=1 << 16, lease_buckets=16, clock=self.clock)
+        self.warm = SlowTier(LmdbTier(self.path / "warm", 64 << 20, self.board, wall_clock=self.clock))
+        self.cold = SlowTier(ObjectTier(self.path / "cold", 64 << 20, self.board, wall_clock=self.clock))
+        self.workers = [Worker(self, **self._sizes) for _ in range(self._count)]
+        self.install(self._text)
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        for worker in self.workers:
+            worker.refresher.may_go.set()
+        await self.settle()
+        for worker in self.workers:
+            await worker.stack.close()
+            worker.board.close()
+        self.board.close()
+        if error is None:
+            assert [worker.cache.copies.used for worker in self.workers] == [0] * len(self.workers)
+
+    # The first worker's parts, since most tests need no other.
+
+    @property
+    def meter(self) -> CountingMeter:
+        return self.workers[0].meter
+
+    @property
+    def refresher(self) -> OriginRefresher:
+        return self.workers[0].refresher
+
+    @property
+    def cache(self) -> Cache:
+        return self.workers[0].cache
+
+    def install(self, text: str) -> None:
+        """Put policies in force in every worker."""
+        snapshot = compiled(text)
+        for worker in self.workers:
+            worker.cache.snapshot = snapshot
+
+    async def settle(self) -> None:
+        for worker in self.workers:
+            await worker.settle()
+
+    def forget_memory(self) -> None:
+        """Empty the process memory of every worker, as a restart would."""
+        for worker in self.workers:
+            worker.memory.clear()
+
+    async def get(self, path: str = "/a", headers: Mapping[str, str] | None = None, **more: Any) -> Got:
+        return await self.ask("GET", path, headers, **more)
+
+    async def ask(self, method: str, path: str = "/a", headers: Mapping[str, str] | None = None, **more: Any) -> Got:
+        """The whole way of one request; the writes that it caused are waited for."""
+        outcome = await self.send(method, path, headers, **more)
+        got = await outcome.finish() if isinstance(outcome, Sent) else outcome
+        await self.workers[more.get("worker", 0)].stack.drain(5)
+        return got
+
+    async def send(
+        self,
+        method: str,
+        path: str = "/a",
+        headers: Mapping[str, str] | None = None,
+        *,
+        worker: int = 0,
+        authority: str = HOST,
+        scheme: str = "http",
+        peer: Peer | None = None,
+        cluster: str = "",
+        complete: bool = True,
+        chunk: int = 1 << 16,
+    ) -> Got | Sent:
+        """Send a request as far as the origin; the answer itself when none was needed from there."""
+        fields = Headers((headers or {}).items())
+        request = Request(method, authority, path, fields, scheme, peer or Peer(), cluster, complete)
+        used = self.workers[worker]
+        exchange = used.cache.open(request)
+        outcome = exchange.start()
+        if outcome is None:
+            outcome = await self._search(exchange)
+        if isinstance(outcome, Answer):
+            return _answered(outcome, request)
+        assert isinstance(outcome, Forward)
+        changed = {name for name, _ in outcome.set_fields} | set(outcome.remove_fields)
+        sent = replace(request, headers=Headers((*fields.without(changed), *outcome.set_fields)))
+        return Sent(used, exchange, request, outcome, self.origin.ask(sent), chunk)
+
+    async def _search(self, exchange: Exchange) -> Answer | Forward:
+        try:
+            async with asyncio.timeout(self._lookup_timeout):
+                return await exchange.search()
+        except TimeoutError:
+            return exchange.forward_unseen()
