@@ -104,8 +104,7 @@ class Fill:
         self._chunks: list[bytes] = []
         self._size = 0
         self._limit = target.policy.tiers.largest()
-        declared = response.headers.get("content-length")
-        self._declared = int(declared) if declared is not None and declared.isdecimal() else None
+        self._declared = _length(response.headers.get("content-length"))
 
     def fits(self) -> bool:
         """Whether some tier takes a body of the announced size."""
@@ -152,3 +151,12 @@ class Fill:
             authorized="authorization" in target.request.headers,
             body=body,
         )
+
+
+def _length(field: str | None) -> int | None:
+    """The bytes that a `content-length` announces; None when it is absent or no number."""
+    if field is None or not field.isdecimal():
+        return None
+    digits = field.lstrip("0")
+    # No body is as long as 19 digits say, and Python refuses to convert thousands of them.
+    return int(digits[:19] or "0")

@@ -1,0 +1,218 @@
+"""What may be done with a stored response for a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cache_harness import START, compiled, policies
+from meshcache.engine.judge import Use, judge, may_stand_in, use
+from meshcache.engine.records import StoredResponse
+from meshcache.message import Headers
+from meshcache.rfc.fields import format_http_date
+
+if TYPE_CHECKING:
+    from meshcache.engine.judge import Judgement
+    from meshcache.policy.compiled import Freshness
+
+
+def freshness(yaml: str = "{}") -> Freshness:
+    return compiled(policies(freshness=yaml)).policies["p"].freshness
+
+
+def stored(
+    cache_control: str | None = "max-age=60",
+    *,
+    status: int = 200,
+    request_time: float = START,
+    response_time: float = START,
+    initial_age: float = 0.0,
+    **fields: str,
+) -> StoredResponse:
+    given = {"date": format_http_date(response_time)} | fields
+    if cache_control is not None:
+        given["cache-control"] = cache_control
+    return StoredResponse(
+        key=b"material",
+        selecting=(),
+        status=status,
+        fields=tuple((name.replace("_", "-"), value) for name, value in given.items()),
+        request_time=request_time,
+        response_time=response_time,
+        initial_age=initial_age,
+        authorized=False,
+        body=b"body",
+    )
+
+
+def judged(cache_control: str | None = "max-age=60", policy: str = "{}", **more: object) -> Judgement:
+    return judge(stored(cache_control, **more), freshness(policy))  # type: ignore[arg-type]
+
+
+def used(judgement: Judgement, after: float, **request: str) -> Use:
+    fields = Headers((name.replace("_", "-"), value) for name, value in request.items())
+    return use(judgement, fields, START + after)
+
+
+@pytest.mark.parametrize(("after", "expected"), [(0, Use.FRESH), (59.9, Use.FRESH), (60, Use.VALIDATE)])
+def test_fresh_while_its_lifetime_exceeds_its_age(after: float, expected: Use) -> None:
+    assert used(judged(), after) is expected
+
+
+def test_age_counts_what_came_before_it_was_stored() -> None:
+    assert used(judged(initial_age=50.0), 9) is Use.FRESH
+    assert used(judged(initial_age=50.0), 10) is Use.VALIDATE
+    late = judged(request_time=START - 20)
+    assert late.age(START) == 20
+    old_date = judged(date=format_http_date(START - 30))
+    assert old_date.age(START) == 30
+
+
+def test_age_is_never_negative() -> None:
+    assert judged().age(START - 1000) == 0.0
+    assert used(judged(), -1000) is Use.FRESH
+
+
+def test_the_policy_may_give_a_window_to_be_served_stale_in() -> None:
+    windowed = judged(policy="{staleWhileRevalidate: 30s}")
+    assert used(windowed, 60) is Use.STALE_WHILE_REVALIDATE
+    assert used(windowed, 90) is Use.STALE_WHILE_REVALIDATE
+    assert used(windowed, 90.1) is Use.VALIDATE
+
+
+@pytest.mark.parametrize(
+    "cache_control",
+    ["max-age=60, must-revalidate", "max-age=60, proxy-revalidate", "s-maxage=60", "max-age=60, no-cache"],
+)
+def test_what_must_be_validated_is_never_served_stale(cache_control: str) -> None:
+    judgement = judged(cache_control, "{staleWhileRevalidate: 30s, staleIfError: 5m}")
+    assert used(judgement, 61) is Use.VALIDATE
+    assert used(judgement, 61, cache_control="max-stale") is Use.VALIDATE
+    assert not may_stand_in(judgement, Headers(), START + 61)
+
+
+def test_the_windows_that_the_origin_sets_come_first() -> None:
+    judgement = judged(
+        "max-age=60, stale-while-revalidate=5, stale-if-error=7", "{staleWhileRevalidate: 30s, staleIfError: 5m}"
+    )
+    assert (judgement.swr, judgement.sie) == (5.0, 7.0)
+
+
+def test_no_cache_is_validated_however_fresh() -> None:
+    assert used(judged("max-age=60, no-cache"), 0) is Use.VALIDATE
+    assert used(judged("max-age=60, no-cache", "{mode: override, defaultTtl: 60s}"), 0) is Use.VALIDATE
+
+
+@pytest.mark.parametrize(
+    ("asks", "after", "expected"),
+    [
+        ("no-cache", 0, Use.VALIDATE_BY_REQUEST),
+        ("max-age=10", 10, Use.FRESH),
+        ("max-age=10", 11, Use.VALIDATE_BY_REQUEST),
+        ("max-age=0", 1, Use.VALIDATE_BY_REQUEST),
+        ("min-fresh=20", 40, Use.FRESH),
+        ("min-fresh=20", 41, Use.VALIDATE_BY_REQUEST),
+        ("max-stale=10", 70, Use.ACCEPTED_STALE),
+        ("max-stale=10", 71, Use.VALIDATE_BY_REQUEST),
+        ("max-stale", 100_000, Use.ACCEPTED_STALE),
+        ("max-age=1000", 61, Use.VALIDATE_BY_REQUEST),
+        ("something-else", 1, Use.FRESH),
+    ],
+)
+def test_what_the_request_asks_for(asks: str, after: float, expected: Use) -> None:
+    assert used(judged(), after, cache_control=asks) is expected
+
+
+def test_pragma_speaks_where_cache_control_is_silent() -> None:
+    assert used(judged(), 0, pragma="no-cache") is Use.VALIDATE_BY_REQUEST
+    assert used(judged(), 0, pragma="no-cache", cache_control="max-age=60") is Use.FRESH
+
+
+@pytest.mark.parametrize("cache_control", ["max-age=60, public", "s-maxage=60", "max-age=60, must-revalidate"])
+def test_a_shareable_answer_may_be_given_to_an_authorized_caller(cache_control: str) -> None:
+    assert used(judged(cache_control), 1, authorization="Bearer x") is Use.FRESH
+
+
+def test_another_answer_may_not() -> None:
+    judgement = judged("max-age=60", "{staleWhileRevalidate: 30s, staleIfError: 5m}")
+    for after in (1, 70):
+        assert used(judgement, after, authorization="Bearer x") is Use.VALIDATE_BY_REQUEST
+        assert used(judgement, after, authorization="") is Use.VALIDATE_BY_REQUEST
+        assert not may_stand_in(judgement, Headers([("authorization", "Bearer x")]), START + after)
+
+
+def test_stands_in_for_an_error_within_its_window() -> None:
+    judgement = judged(policy="{staleIfError: 5m}")
+    assert may_stand_in(judgement, Headers(), START + 10)
+    assert may_stand_in(judgement, Headers(), START + 360)
+    assert not may_stand_in(judgement, Headers(), START + 361)
+    assert not may_stand_in(judged(), Headers(), START + 61)
+
+
+def test_what_nobody_gives_a_lifetime_is_stale_from_the_start() -> None:
+    judgement = judged(None, "{staleWhileRevalidate: 30s}", etag='"x"')
+    assert (judgement.lifetime, judgement.swr, judgement.can_validate) == (0.0, 0.0, True)
+    assert used(judgement, 0) is Use.VALIDATE
+
+
+def test_the_policy_now_in_force_judges() -> None:
+    response = stored("max-age=600")
+    assert used(judge(response, freshness()), 500) is Use.FRESH
+    assert used(judge(response, freshness("{maxTtl: 60s}")), 500) is Use.VALIDATE
+    assert used(judge(response, freshness("{mode: override, defaultTtl: 15m}")), 700) is Use.FRESH
+    silent = stored(None)
+    assert used(judge(silent, freshness("{defaultTtl: 10s}")), 5) is Use.FRESH
+    assert used(judge(silent, freshness()), 5) is Use.VALIDATE
+
+
+durations = st.integers(0, 400)
+directives = st.lists(
+    st.one_of(
+        st.sampled_from(["public", "must-revalidate", "proxy-revalidate", "no-cache", "immutable", "bogus"]),
+        st.builds("{}={}".format, st.sampled_from(["max-age", "s-maxage", "stale-while-revalidate"]), durations),
+    ),
+    max_size=4,
+)
+requests = st.fixed_dictionaries(
+    {},
+    optional={
+        "cache_control": st.one_of(
+            st.sampled_from(["no-cache", "max-stale", "min-fresh=5"]), st.builds("max-stale={}".format, durations)
+        ),
+        "authorization": st.just("x"),
+    },
+)
+
+
+@given(directives, durations, durations, durations, requests)
+def test_nothing_is_used_beyond_freshness_and_window(
+    said: list[str], default: int, window: int, after: int, request: dict[str, str]
+) -> None:
+    judgement = judged(", ".join(said), f"{{defaultTtl: {default}s, staleWhileRevalidate: {window}s}}")
+    verdict = used(judgement, after, **request)
+    past = judgement.age(START + after) - judgement.lifetime
+    if verdict is Use.FRESH:
+        assert past < 0
+    elif verdict is Use.STALE_WHILE_REVALIDATE:
+        assert 0 <= past <= judgement.swr
+    elif verdict is Use.ACCEPTED_STALE:
+        assert "max-stale" in request["cache_control"]
+        assert past >= 0
+    if verdict in (Use.FRESH, Use.STALE_WHILE_REVALIDATE, Use.ACCEPTED_STALE):
+        assert "no-cache" not in said
+        assert request.get("cache_control") != "no-cache"
+        if "authorization" in request:
+            assert judgement.for_authorized
+        if past >= 0:
+            assert not {"must-revalidate", "proxy-revalidate"} & set(said)
+
+
+@given(directives, durations, durations)
+def test_growing_older_never_makes_it_usable_again(said: list[str], one: int, other: int) -> None:
+    assume(one < other)
+    judgement = judged(", ".join(said), "{defaultTtl: 60s, staleWhileRevalidate: 30s}")
+    order = [Use.FRESH, Use.STALE_WHILE_REVALIDATE, Use.VALIDATE]
+    assert order.index(used(judgement, one)) <= order.index(used(judgement, other))
