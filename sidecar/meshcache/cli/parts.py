@@ -9,7 +9,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from meshcache.envoy.binary import EnvoyError
 from meshcache.process import Backoff, end, send_signal
 
 if TYPE_CHECKING:
@@ -135,7 +134,8 @@ async def keep(part: Part, log: FilteringBoundLogger) -> None:
             began = time.monotonic()
             try:
                 await part.start()
-            except (EnvoyError, OSError) as error:
+            except Exception as error:
+                # Whatever it is, a part that is given up would be missed for good.
                 wait = backoff.after(0)
                 log.error(f"{part.name} could not be started", error=error, again_in=wait)
             else:
