@@ -162,11 +162,12 @@ async def test_a_killed_worker_comes_back_and_its_counts_stay(bench):
 
 async def test_a_frozen_worker_is_killed_and_started_again(bench, monkeypatch):
     supervisor = await bench.start()
-    monkeypatch.setattr(child, "PING_INTERVAL", 0.05)
-    monkeypatch.setattr(child, "START_PINGS", child.MISSED_PINGS)
     (pid,) = pids(supervisor)
     os.kill(pid, signal.SIGSTOP)
-    await until(lambda: not alive(pid), what="the end of the frozen worker")
+    with monkeypatch.context() as patience:
+        patience.setattr(child, "PING_INTERVAL", 0.05)
+        patience.setattr(child, "START_PINGS", child.MISSED_PINGS)
+        await until(lambda: not alive(pid), what="the end of the frozen worker")
     await until(lambda: supervisor.ready, what="its successor")
     assert pids(supervisor) != [pid]
 
