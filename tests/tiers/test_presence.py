@@ -28,6 +28,12 @@ def test_nothing_is_there_at_first(tmp_path: Path) -> None:
     assert not Presence(tmp_path / "map").may_hold(bytes(range(32)), NOW)
 
 
+def test_the_file_has_its_space(tmp_path: Path) -> None:
+    Presence(tmp_path / "map")
+    # A hole that is written to on a full disk would kill the process.
+    assert (tmp_path / "map").stat().st_blocks * 512 >= (tmp_path / "map").stat().st_size > 0
+
+
 @given(key=keys, ttl=st.floats(0, 29 * DAY), at=st.floats(0, 1))
 def test_what_was_written_is_never_denied_while_it_lives(shared: Presence, key: bytes, ttl: float, at: float) -> None:
     shared.add(key, ttl, NOW)

@@ -13,6 +13,7 @@ only touches memory. Such locks do not exclude within a process, which is why a 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import mmap
@@ -68,7 +69,7 @@ class Board:
         lease_buckets: int = 1 << 10,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`slots` and `lease_buckets` are powers of two; the file takes 8 and 256 bytes for each, sparsely."""
+        """`slots` and `lease_buckets` are powers of two; the file takes 8 and 256 bytes for each."""
         if slots & (slots - 1) or lease_buckets & (lease_buckets - 1):
             raise ValueError("slots and lease_buckets must be powers of two")
         self._path = path
@@ -226,7 +227,7 @@ class Board:
         scratch = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
         descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.truncate(descriptor, self._size)
+            allocate(descriptor, self._size)
             head = _HEAD.pack(_MAGIC, _VERSION, self._slots, self._buckets) + secrets.token_bytes(8) + boot
             os.pwrite(descriptor, head, 0)
             with contextlib.suppress(FileExistsError):
@@ -241,6 +242,21 @@ class Board:
         view.release()
         mapped.close()
         os.close(descriptor)
+
+
+def allocate(descriptor: int, size: int) -> None:
+    """Make the empty file behind `descriptor` `size` bytes long, all of them on the disk. Raises `OSError`.
+
+    A file with holes will not do for a memory map: on a full disk, the first write into a hole kills the process
+    (SIGBUS) instead of failing.
+    """
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+        # A file system that cannot promise space, with a C library that does not write it out instead.
+        os.truncate(descriptor, size)
 
 
 def boot_id() -> bytes:

@@ -16,6 +16,8 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Final
 
+from meshcache.tiers.board import allocate
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -88,7 +90,7 @@ def _create(path: Path) -> None:
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.truncate(descriptor, _SLOTS)
+        allocate(descriptor, _SLOTS)
         with contextlib.suppress(FileExistsError):
             os.link(scratch, path)
     finally:
