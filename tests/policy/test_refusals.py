@@ -49,6 +49,7 @@ def spec_errors(kind: str, spec: str) -> list[str]:
         ("admin: {socket: /a}", "spec.admin.socket: not supported yet"),
         ("identity: {}", "spec.identity: not supported yet"),
         ("telemetry: {}", "spec.telemetry: not supported yet"),
+        ("signing: {keysRef: {name: keys}}", "spec.signing: not supported yet"),
     ],
 )
 def test_configuration_that_is_refused(spec: str, told: str) -> None:

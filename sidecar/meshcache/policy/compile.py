@@ -126,7 +126,6 @@ class _Compiler:
             warm_url=spec.stores.warm.url if spec.stores.warm is not None else None,
             cold_url=spec.stores.cold.url if spec.stores.cold is not None else None,
             cold_max_bytes=spec.stores.cold.max_bytes if spec.stores.cold is not None else None,
-            signing_keys=spec.signing.keys_ref.name if spec.signing is not None else None,
             hot_bytes=spec.budgets.hot,
             trust=c.Trust(canary=_trust(spec.trust.canary_header), score=_trust(spec.trust.score_header)),
             revision=self._revision(document, spec.revision, surroundings),

@@ -180,8 +180,6 @@ class Config:
     warm_url: str | None = None
     cold_url: str | None = None
     cold_max_bytes: int | None = None
-    signing_keys: str | None = None
-    """Name of the set of signing keys."""
     hot_bytes: int | None = None
     """Memory for hot entries in this pod, to be divided among its workers."""
     trust: Trust = field(default_factory=Trust)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
 
 from meshcache.policy import values as v
-from meshcache.policy.schema import Head, Quantity, Ref, Strict, refuse
+from meshcache.policy.schema import Head, Quantity, Strict, refuse
 
 
 class WarmStore(Strict):
@@ -29,12 +29,6 @@ class Stores(Strict):
 
     warm: WarmStore | None = None
     cold: ColdStore | None = None
-
-
-class Signing(Strict):
-    """With which keys entries are signed."""
-
-    keys_ref: Ref
 
 
 class Budgets(Strict):
@@ -106,9 +100,8 @@ class Admin(Strict):
 class ConfigSpec(Strict):
     """`CacheConfig.spec`."""
 
-    planned: ClassVar[frozenset[str]] = frozenset({"identity", "telemetry"})
+    planned: ClassVar[frozenset[str]] = frozenset({"identity", "telemetry", "signing"})
     stores: Stores = Stores()
-    signing: Signing | None = None
     budgets: Budgets = Budgets()
     trust: TrustSpec = TrustSpec()
     revision: RevisionSpec | None = None
