@@ -10,7 +10,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from meshcache.cli.app import CommandError
+from meshcache.cli.app import COMMANDS, CommandError, build
 from meshcache.cli.envoy_config import envoy_config
 from meshcache.envoy.binary import validate_config
 from meshcache.envoy.bootstrap import BootstrapOptions, Origin, build_bootstrap
@@ -21,6 +21,11 @@ def run(*arguments):
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(envoy_config)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_it_is_a_subcommand_of_meshcache():
+    app = build(COMMANDS)
+    assert "--socket-dir" in CliRunner().invoke(app, ["envoy-config", "--help"]).output
 
 
 @pytest.mark.e2e

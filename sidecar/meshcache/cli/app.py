@@ -23,6 +23,7 @@ COMMANDS: Final[dict[str, str]] = {
     "status": "meshcache.cli.status:status",
     "validate": "meshcache.cli.validate:validate",
     "explain": "meshcache.cli.explain:explain",
+    "envoy-config": "meshcache.cli.envoy_config:envoy_config",
 }
 """Name of each subcommand and the function behind it, in the order in which `meshcache --help` lists them."""
 
