@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -17,6 +18,7 @@ from meshcache.extproc.faults import FaultLog
 from meshcache.extproc.metering import EngineMeter, TierMeter
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.extproc.surroundings import surroundings
+from meshcache.observe.metrics import Stage
 from meshcache.policy.compile import compile_documents
 from meshcache.tiers.base import TierError
 from meshcache.tiers.board import Board
@@ -155,7 +157,9 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
         on_evict=lambda reason, count: meter.evicted(TierName.COLD, reason, count),
     )
     stack = TierStack(memory, warm, cold, board, keyring, meter)
-    refresher = HttpRefresher(options.refresh_url) if options.refresh_url else None
+    refresher = None
+    if options.refresh_url:
+        refresher = HttpRefresher(options.refresh_url, on_end=partial(EngineMeter(metrics).stage, Stage.REFRESH))
     return Service(options, metrics, stack, board, keyring, refresher, FaultLog(metrics, log))
 
 

@@ -11,6 +11,7 @@ stream it never returns normally.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -87,11 +88,14 @@ class ExternalProcessor:
             exchange.close()
 
     async def _search(self, exchange: Exchange) -> Any:
+        began = time.monotonic()
         try:
             async with asyncio.timeout(self._lookup_timeout):
                 return await exchange.search()
         except TimeoutError:
             return exchange.forward_unseen()
+        finally:
+            self._cache.meter.stage("lookup", time.monotonic() - began)
 
     async def _response(self, exchange: Exchange, context: Context) -> None:
         while True:

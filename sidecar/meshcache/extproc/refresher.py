@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 import httpx
@@ -10,6 +11,8 @@ from meshcache.engine.ports import RefreshError
 from meshcache.message import Headers, Response
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from meshcache.engine.ports import RefreshRequest
 
 TIMEOUT_SECONDS: Final = 30.0
@@ -20,7 +23,11 @@ _UNIX: Final = "unix:"
 class HttpRefresher:
     """A `Refresher` over HTTP/1.1 to `unix:<path>` or `http://host:port`. Raises `ValueError` for any other address."""
 
-    def __init__(self, url: str, *, max_connections: int = 32) -> None:
+    def __init__(
+        self, url: str, *, max_connections: int = 32, on_end: Callable[[float], None] = lambda _seconds: None
+    ) -> None:
+        """`on_end` is told how long each refresh took, whether or not it succeeded."""
+        self._on_end = on_end
         limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
         if url.startswith(_UNIX):
             transport = httpx.AsyncHTTPTransport(uds=url.removeprefix(_UNIX).removeprefix("//"), limits=limits)
@@ -42,6 +49,7 @@ class HttpRefresher:
         outgoing = httpx.Request(
             "GET", self._base, headers=fields, extensions={"target": request.path.encode("latin-1")}
         )
+        began = time.monotonic()
         try:
             response = await self._client.send(outgoing, stream=True)
             try:
@@ -50,6 +58,8 @@ class HttpRefresher:
                 await response.aclose()
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             raise RefreshError(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._on_end(time.monotonic() - began)
         headers = Headers(
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw
         )
