@@ -421,6 +421,7 @@ class Rig:
         """The whole way of one request; the writes that it caused are waited for."""
         outcome = await self.send(method, path, headers, **more)
         got = await outcome.finish() if isinstance(outcome, Sent) else outcome
+        await asyncio.sleep(0)  # what was spawned begins
         await self.workers[more.get("worker", 0)].stack.drain(5)
         return got
 

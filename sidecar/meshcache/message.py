@@ -90,11 +90,9 @@ class Request:
     complete: bool = True
     """Whether the request ended with its headers, that is, has no body."""
 
-    def with_headers(self, headers: Headers) -> Request:
-        """The same request with other header fields."""
-        return Request(
-            self.method, self.authority, self.path, headers, self.scheme, self.peer, self.cluster, self.complete
-        )
+    def as_get(self, headers: Headers) -> Request:
+        """A GET of the same target with other header fields."""
+        return Request("GET", self.authority, self.path, headers, self.scheme, self.peer, self.cluster)
 
 
 @dataclass(slots=True)

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 from meshcache.engine.decisions import NoStoreReason, TierName
 from meshcache.engine.exchange import Candidate, Exchange
-from meshcache.engine.fill import CopyBudget
+from meshcache.engine.fill import NOT_REPLAYED, CopyBudget, supersedes, unstorable
 from meshcache.engine.judge import judge
 from meshcache.engine.key import resource_ids, variant_key
 from meshcache.engine.placement import earned_tiers, with_tiers_of
 from meshcache.engine.records import StoredResponse
 from meshcache.engine.refresh import Refreshes
 from meshcache.engine.variants import with_field_set
+from meshcache.message import Headers, Response
 from meshcache.rfc.age import age_value
 from meshcache.rfc.invalidation import invalidates, other_targets
 from meshcache.rfc.validation import freshened
+from meshcache.rfc.vary import parse_vary, selecting_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from meshcache.engine.judge import Judgement
     from meshcache.engine.ports import Leases, Meter, Refresher, Renderer, Spawn
     from meshcache.engine.records import VariantIndex
-    from meshcache.message import Request, Response
+    from meshcache.message import Request
     from meshcache.policy.compiled import Policy
     from meshcache.policy.snapshot import Snapshot
     from meshcache.tiers.memory import HotEntry
@@ -39,11 +41,14 @@ _KEPT = frozenset(
         NoStoreReason.PARTIAL,
         NoStoreReason.NO_MEMORY,
         NoStoreReason.INVALIDATED,
+        NoStoreReason.NO_TIER,
     }
 )
 """Reasons not to store a response that say nothing against the one that is stored already."""
 
-_FIRST_SERVER_ERROR = 500
+LINGER_SECONDS = 300.0
+"""For how long an entry is kept beyond its use: the policy may be edited so that it lasts longer, and a client may
+take it stale (`max-stale`)."""
 
 
 class Cache:
@@ -93,22 +98,42 @@ class Cache:
             return
         self.meter.stored(self._place(fill.target, record, replacing))
 
-    def freshen(self, target: Target, candidate: Candidate, response: Response, now: float) -> Candidate:
-        """A 304 from the origin brings the stored response up to date (RFC 9111 section 4.3.4)."""
+    def freshen(
+        self, target: Target, candidate: Candidate, response: Response, now: float
+    ) -> tuple[Candidate, NoStoreReason | None]:
+        """A 304 from the origin brings the stored response up to date (RFC 9111 section 4.3.4).
+
+        Returns what this request is to be answered with, and why it must not be used again, if so: a 304 can forbid
+        it as any response can.
+        """
         old = candidate.stored
+        # A 304 to HEAD says of the stored GET what one to GET does.
+        target = target.asking(target.request.headers)
+        fields = [
+            item for item in freshened(old.fields, response.headers, response_time=now) if item[0] not in NOT_REPLAYED
+        ]
+        reason = unstorable(target, Response(old.status, Headers(fields)))
+        names = parse_vary(response.headers.get("vary")) if "vary" in response.headers else None
         record = StoredResponse(
             key=old.key,
-            selecting=old.selecting,
+            selecting=old.selecting
+            if names is None or names == "*"
+            else selecting_values(names, target.request.headers),
             status=old.status,
-            fields=freshened(old.fields, response.headers, response_time=now),
+            fields=tuple(fields),
             request_time=target.request_time,
             response_time=now,
             initial_age=age_value(response.headers.get("age")),
             authorized=old.authorized,
             body=old.body,
         )
-        self.meter.stored(self._write(target, candidate.storage, record, candidate))
-        return Candidate(record, candidate.storage, candidate.tier, judge(record, target.policy.freshness), None)
+        if reason is None:
+            self.meter.stored(self._place(target, record, candidate))
+        else:
+            self.not_stored(reason, target.request, candidate, old.status)
+        return Candidate(
+            record, candidate.storage, candidate.tier, judge(record, target.policy.freshness), None
+        ), reason
 
     def promote(self, target: Target, candidate: Candidate, tiers: tuple[TierName, ...], now: float) -> None:
         """Move an entry up to the tiers that its reader has earned."""
@@ -140,21 +165,33 @@ class Cache:
             eviction=target.policy.eviction,
         )
 
-    def not_stored(self, reason: NoStoreReason, stale: Candidate | None, status: int) -> None:
+    def not_stored(self, reason: NoStoreReason, request: Request, candidate: Candidate | None, status: int) -> None:
         """A response was not stored: when it shows that what is stored has had its day, that goes, too."""
         self.meter.stored(reason)
-        if stale is not None and reason not in _KEPT and status < _FIRST_SERVER_ERROR:
-            self.forget(stale)
+        if candidate is None or reason in _KEPT or not supersedes(status):
+            return
+        if "authorization" in request.headers and not candidate.judgement.for_authorized:
+            # What this caller gets says nothing of what the others may have.
+            return
+        self.forget(candidate)
 
     def forget(self, candidate: Candidate) -> None:
         """Delete one entry from all tiers, in the background."""
         self._spawn(self.stack.delete(candidate.storage))
 
     async def invalidate(self, request: Request, snapshot: Snapshot | None, response: Response) -> None:
-        """An unsafe request has succeeded: what is stored for its target is invalid (RFC 9111 section 4.4)."""
-        if snapshot is None or not response.from_origin or not invalidates(request.method, response.status):
+        """An unsafe request has succeeded: what is stored for its target is invalid (RFC 9111 section 4.4).
+
+        `snapshot` is the one with which the request began; another may have come into force since.
+        """
+        if not response.from_origin or not invalidates(request.method, response.status):
             return
-        specs = {policy.key.fingerprint: policy.key for policy in snapshot.policies.values()}.values()
+        specs = {
+            policy.key.fingerprint: policy.key
+            for known in {snapshot, self.snapshot}
+            if known is not None
+            for policy in known.policies.values()
+        }.values()
         paths = other_targets(
             scheme=request.scheme,
             authority=request.authority,
@@ -166,22 +203,25 @@ class Cache:
 
     def _place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
         """Store under the primary key, or under a variant's with the list of variants beside it."""
+        held = None if replacing is None else replacing.tier
         if not record.selecting:
-            # It answers every request for the resource; older variants become unreachable with their list.
-            return self._write(target, target.key.storage, record, replacing)
+            # It answers every request for the resource; older variants become unreachable with their list, which
+            # it has to replace wherever that would be found first.
+            return self._write(target, target.key.storage, record, held if target.index is None else TierName.HOT)
         names = tuple(name for name, _ in record.selecting)
-        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, replacing)
+        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, held)
         if outcome == STORED and (target.index is None or target.index.field_sets[0] != names):
             self._write_index(target, with_field_set(target.key, target.index, names))
         return outcome
 
-    def _write(self, target: Target, storage: bytes, record: StoredResponse, replacing: Candidate | None) -> str:
+    def _write(self, target: Target, storage: bytes, record: StoredResponse, held: TierName | None) -> str:
+        """Write to the tiers that the caller has earned, and to where the key is `held` so far."""
         policy = target.policy
         now = record.response_time
         tiers = earned_tiers(policy.placement, target.selection.score)
-        if replacing is not None:
+        if held is not None:
             # An older copy in a faster tier would be found first: it is replaced, whoever asked.
-            tiers = with_tiers_of(tiers, replacing.tier)
+            tiers = with_tiers_of(tiers, held)
         placed = self.stack.store(
             storage,
             target.key.resource,
@@ -213,10 +253,11 @@ class Cache:
 
     @staticmethod
     def _of_use(judgement: Judgement, policy: Policy, now: float) -> float:
-        """For how many seconds an entry can be of any use: fresh, stale within a window, or to be validated."""
+        """For how many seconds an entry is worth keeping: fresh, stale within a window, or to be validated."""
         if judgement.can_validate:
             return _longest_residence(policy)
-        return judgement.lifetime + max(judgement.swr, judgement.sie) - judgement.age(now)
+        left = judgement.lifetime + max(judgement.swr, judgement.sie) - judgement.age(now)
+        return left + LINGER_SECONDS if left > 0 else 0.0
 
 
 def _longest_residence(policy: Policy) -> float:

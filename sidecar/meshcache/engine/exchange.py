@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from meshcache.tiers.memory import HotEntry
 
 
+_WATCHED = (BypassReason.METHOD, BypassReason.UPGRADE)
+"""A gRPC call is not watched: its target is never asked for by GET, and calls are many."""
+
+
 class Candidate(NamedTuple):
     """A stored response that may answer, and how the policy sees it."""
 
@@ -87,7 +91,7 @@ class Exchange:
         reason = bypass_reason(request)
         if reason is not None:
             # An unsafe request is watched: if it succeeds, what is stored for its target is invalid.
-            return self._bypass(reason, watch=reason is BypassReason.METHOD and is_unsafe(request.method))
+            return self._bypass(reason, watch=reason in _WATCHED and is_unsafe(request.method))
         snapshot = self.snapshot
         if snapshot is None:
             return self._bypass(BypassReason.NO_POLICY)
@@ -162,7 +166,8 @@ class Exchange:
         if forward.decision is Decision.BYPASS:
             await self._cache.invalidate(self.request, self.snapshot, response)
             self._count(Decision.BYPASS, forward.reason)
-            return Pass(cache_status.forwarded("method", detail=forward.reason))
+            status = cache_status.forwarded("method", detail=forward.reason)
+            return Pass(cache_status.append(response.headers.get("cache-status"), status))
         now = self._cache.clock()
         candidate = self._candidate
         if candidate is not None:
@@ -319,17 +324,19 @@ class Exchange:
     def _revalidated(self, candidate: Candidate, response: Response, now: float) -> Answer:
         """The origin says that what is stored is still right: it becomes the answer, brought up to date."""
         if validates(candidate.stored.fields, response.headers):
-            candidate = self._cache.freshen(self._target(), candidate, response, now)
+            candidate, refused = self._cache.freshen(self._target(), candidate, response, now)
+            kept = refused is None
         else:
             # A 304 for something else than what was asked about: good for this answer, not for later ones.
             self._cache.forget(candidate)
+            kept = False
         self.now = now
         answer = self._answer(Decision.REVALIDATED, candidate)
         forward = self._forwarded
         answer.cache_status = cache_status.forwarded(
             "request" if forward is not None and forward.reason is MissReason.REQUEST else "stale",
             status=304,
-            stored=True,
+            stored=kept,
             detail=self._detail(Decision.REVALIDATED, candidate.tier),
         )
         return answer
@@ -337,7 +344,7 @@ class Exchange:
     def _pass(self, forward: Forward, response: Response, now: float) -> Pass:
         refused = self._begin_fill(response, now)
         if refused is not None:
-            self._cache.not_stored(refused, self._candidate, response.status)
+            self._cache.not_stored(refused, self.request, self._candidate, response.status)
         elif response.complete:
             self.on_end()
         status = cache_status.forwarded(

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from meshcache.policy.snapshot import Selection
     from meshcache.tiers.epochs import Epochs
 
-_NOT_REPLAYED = frozenset({"content-length", "cache-status"})
+NOT_REPLAYED = frozenset({"content-length", "cache-status"})
 """Computed anew for each answer."""
+
+_GONE = frozenset({404, 410})
 
 
 @dataclass(slots=True)
@@ -62,8 +64,8 @@ class Target:
         return replace(self, epochs=epochs, request_time=now)
 
     def asking(self, headers: Headers) -> Target:
-        """The same for a request with these header fields."""
-        return replace(self, request=self.request.with_headers(headers))
+        """The same for a GET with these header fields."""
+        return replace(self, request=self.request.as_get(headers))
 
 
 def unstorable(target: Target, response: Response) -> NoStoreReason | None:
@@ -87,6 +89,15 @@ def unstorable(target: Target, response: Response) -> NoStoreReason | None:
         response_cc=directives,
         has_policy_lifetime=granted is not None,
     )
+
+
+def supersedes(status: int) -> bool:
+    """Whether an answer of this status, given in full, means that the one before is no longer current.
+
+    An error says so only when it says that there is nothing any more: what a client gets for a wrong or an
+    unwelcome request must not cost the others their answer, nor must a failure of the origin.
+    """
+    return (200 <= status <= 399 and status != 304) or status in _GONE
 
 
 class Fill:
@@ -144,7 +155,7 @@ class Fill:
             key=target.key.material,
             selecting=selecting_values(names, target.request.headers),
             status=response.status,
-            fields=tuple(field for field in fields if field[0] not in _NOT_REPLAYED),
+            fields=tuple(field for field in fields if field[0] not in NOT_REPLAYED),
             request_time=target.request_time,
             response_time=self.response_time,
             initial_age=age_value(response.headers.get("age")),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from meshcache.engine.decisions import NoStoreReason, TierName
-from meshcache.engine.fill import Fill, unstorable
+from meshcache.engine.fill import Fill, supersedes, unstorable
 from meshcache.engine.judge import Use, judge, use
 from meshcache.engine.ports import RefreshError, RefreshRequest
 from meshcache.engine.records import StoredResponse
@@ -124,16 +124,16 @@ class Refreshes:
             replace(request, headers=Headers((*request.headers, *conditional))), limits.largest()
         )
         now = cache.clock()
+        # The response answers what the refresh asked, which is the client's request without his conditions.
+        target = target.asking(request.headers)
         if response.status == 304 and conditional:
             if not validates(candidate.stored.fields, response.headers):
                 cache.forget(candidate)
                 return "mismatch"
-            cache.freshen(target, candidate, response, now)
-            return "not-modified"
+            _, refused = cache.freshen(target, candidate, response, now)
+            return "not-modified" if refused is None else "not-stored"
         if response.status in ERROR_STATUSES:
             return "error"
-        # The response answers what the refresh asked, which is the client's request without his conditions.
-        target = target.asking(request.headers)
         reason = unstorable(target, response)
         if reason is None:
             fill = Fill(target, response, now, cache.copies)
@@ -142,8 +142,8 @@ class Refreshes:
                 return "stored"
             fill.release()
             reason = fill.refused or NoStoreReason.TOO_LARGE
-        cache.not_stored(reason, candidate, response.status)
-        return "not-stored"
+        cache.not_stored(reason, target.request, candidate, response.status)
+        return "not-stored" if supersedes(response.status) else "error"
 
 
 _NOTHING_ASKED: Final = Headers()
