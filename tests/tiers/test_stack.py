@@ -301,6 +301,7 @@ class Troubled:
     """A tier that does as it is told, for failures that a real one cannot be made to have."""
 
     on_board = True
+    writes_at_once = 4
 
     def __init__(self, name: TierName) -> None:
         self.name = name
@@ -313,6 +314,9 @@ class Troubled:
         await asyncio.sleep(self.delay)
         if self.error is not None:
             raise self.error
+
+    def absent(self, _key: bytes) -> bool:
+        return False
 
     async def get(self, *_: object) -> TierRead:
         await self._do()

@@ -64,6 +64,13 @@ class Tier(Protocol):
     """Whether its epochs are those of the board that the worker processes share. Then a bump of the board is all
     there is to an invalidation; otherwise (a store that other machines share too) `invalidate` is needed."""
 
+    writes_at_once: int
+    """How many writes are best made at the same time."""
+
+    def absent(self, key: bytes) -> bool:
+        """Whether `key` is surely not there; False when it takes a look-up to tell. Never waits."""
+        ...
+
     async def get(self, key: bytes, resource: bytes) -> TierRead:
         """Look up `key` (32 bytes), together with the epoch of `resource` (16 bytes)."""
         ...

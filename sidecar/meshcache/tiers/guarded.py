@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WRITERS = 8
-"""Writes to one tier that may be under way at once; a tier that batches needs several to batch."""
+_LINGER = 0.005
+"""Seconds for which a write waits for others to be made with it: one hop to a thread, one transaction for all."""
 
 
 @dataclass(slots=True)
@@ -32,6 +32,7 @@ class Write:
     size: int
     """Bytes it holds in memory while it waits."""
     run: Callable[[], Awaitable[object]]
+    """Makes it; raises what the tier raises."""
 
 
 class GuardedTier:
@@ -63,7 +64,7 @@ class GuardedTier:
         self._reported_open = False
         self._waiting: deque[Write] = deque()
         self._waiting_bytes = 0
-        self._writers: set[asyncio.Task[None]] = set()
+        self._flushing: asyncio.Task[None] | None = None
 
     async def read(self, call: Callable[[], Awaitable[T]], deadline: float) -> T | None:
         """What `call` returns within `deadline` seconds, or None, counted, when it fails or must not be tried."""
@@ -85,11 +86,8 @@ class GuardedTier:
             return False
         self._waiting.append(write)
         self._waiting_bytes += write.size
-        if len(self._writers) < _WRITERS:
-            # No writer idles: each ends when the queue is empty.
-            task = asyncio.get_running_loop().create_task(self._drain_queue())
-            self._writers.add(task)
-            task.add_done_callback(self._writers.discard)
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.get_running_loop().create_task(self._flush())
         return True
 
     def withdraw(self, key: bytes) -> None:
@@ -101,30 +99,62 @@ class GuardedTier:
 
     async def drain(self) -> None:
         """Return when no write waits or is under way."""
-        while self._writers:
-            await asyncio.wait(set(self._writers))
+        while self._flushing is not None and not self._flushing.done():
+            await asyncio.wait({self._flushing})
 
     async def close(self) -> None:
         """Give up what still waits and close the tier."""
         self._waiting.clear()
         self._waiting_bytes = 0
-        for task in self._writers:
-            task.cancel()
-        await asyncio.gather(*self._writers, return_exceptions=True)
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await asyncio.gather(self._flushing, return_exceptions=True)
         try:
             async with asyncio.timeout(self._write_deadline):
                 await self.tier.close()
         except Exception as error:
             self._count(error)
 
-    async def _drain_queue(self) -> None:
-        while self._waiting:
+    async def _flush(self) -> None:
+        """Make what waits, many at once, until nothing waits any more."""
+        await asyncio.sleep(_LINGER)
+        while batch := self._next_batch():
+            if not self._writing.allow():
+                for _ in batch:
+                    self._hooks.write_dropped(self.name, "breaker-open")
+                continue
+            try:
+                async with asyncio.timeout(self._write_deadline):
+                    outcomes = await asyncio.gather(*(write.run() for write in batch), return_exceptions=True)
+            except TimeoutError as error:
+                outcomes = [error] * len(batch)
+            except asyncio.CancelledError:
+                self._writing.abandoned()
+                raise
+            self._judge_writes(outcomes)
+
+    def _next_batch(self) -> list[Write]:
+        """The writes to make at once: as many as the tier likes, and never two of one key, whose order matters."""
+        batch: dict[bytes, Write] = {}
+        while self._waiting and len(batch) < self.tier.writes_at_once and self._waiting[0].key not in batch:
             write = self._waiting.popleft()
             self._waiting_bytes -= write.size
-            try:
-                await write.run()
-            except Exception:  # a fault of ours; the other writes are not to suffer from it
-                self._hooks.tier_error(self.name, Trouble.INTERNAL)
+            batch[write.key] = write
+        return list(batch.values())
+
+    def _judge_writes(self, outcomes: list[object]) -> None:
+        healthy = False
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                self._count(outcome)
+                healthy |= _is_too_large(outcome)
+            else:
+                healthy = True
+        # One that was made shows that the tier works.
+        if healthy:
+            self._writing.succeeded()
+        else:
+            self._writing.failed()
 
     async def _run(self, breaker: Breaker, call: Callable[[], Awaitable[T]], deadline: float) -> T | None:
         try:
@@ -136,7 +166,7 @@ class GuardedTier:
         except Exception as error:
             # Tiers promise to raise only TierError; a library that breaks the promise must not break a request.
             self._count(error)
-            if isinstance(error, TierError) and error.kind is Trouble.TOO_LARGE:
+            if _is_too_large(error):
                 breaker.succeeded()
             else:
                 breaker.failed()
@@ -160,3 +190,8 @@ class GuardedTier:
         if opened != self._reported_open:
             self._reported_open = opened
             self._hooks.breaker(self.name, opened)
+
+
+def _is_too_large(error: Exception) -> bool:
+    """Whether the tier refused one object for its size, which says nothing against the tier."""
+    return isinstance(error, TierError) and error.kind is Trouble.TOO_LARGE

@@ -32,6 +32,7 @@ class LmdbTier:
     """
 
     on_board = True
+    writes_at_once = 64
 
     def __init__(
         self,
@@ -64,13 +65,14 @@ class LmdbTier:
         """Open the file now, for a check at start-up; optional."""
         await self._writer.run(self._file.open)
 
+    def absent(self, key: bytes) -> bool:
+        """See `Tier`."""
+        return self._presence is not None and not self._presence.may_hold(key, self._wall_clock())
+
     async def get(self, key: bytes, resource: bytes) -> TierRead:
         """See `Tier`."""
         epoch = self._board.epoch(resource)
-        now = self._wall_clock()
-        if self._presence is not None and not self._presence.may_hold(key, now):
-            return TierRead(None, epoch)
-        return TierRead(await self._readers.run(self._file.read, key, now), epoch)
+        return TierRead(await self._readers.run(self._file.read, key, self._wall_clock()), epoch)
 
     async def epoch(self, resource: bytes) -> bytes:
         """See `Tier`."""

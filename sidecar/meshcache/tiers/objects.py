@@ -31,6 +31,7 @@ class ObjectTier:
     """
 
     on_board = True
+    writes_at_once = 8
 
     def __init__(
         self,
@@ -59,13 +60,14 @@ class ObjectTier:
         self._sweeping: asyncio.Task[None] | None = None
         self._swept_at = -_SWEEP_EVERY
 
+    def absent(self, key: bytes) -> bool:
+        """See `Tier`."""
+        return self._presence is not None and not self._presence.may_hold(key, self._wall_clock())
+
     async def get(self, key: bytes, resource: bytes) -> TierRead:
         """See `Tier`."""
         epoch = self._board.epoch(resource)
-        now = self._wall_clock()
-        if self._presence is not None and not self._presence.may_hold(key, now):
-            return TierRead(None, epoch)
-        return TierRead(await self._readers.run(self._folder.read, key, now), epoch)
+        return TierRead(await self._readers.run(self._folder.read, key, self._wall_clock()), epoch)
 
     async def epoch(self, resource: bytes) -> bytes:
         """See `Tier`."""

@@ -59,6 +59,7 @@ class RedisTier:
     """
 
     on_board = False
+    writes_at_once = 8
 
     def __init__(
         self,
@@ -100,6 +101,10 @@ class RedisTier:
             await self._send([("PING",)])
         except TierError as error:
             raise TierError(f"{self.where}: {error}", error.kind) from None
+
+    def absent(self, key: bytes) -> bool:  # noqa: ARG002 - only a round trip can tell
+        """See `Tier`."""
+        return False
 
     async def get(self, key: bytes, resource: bytes) -> TierRead:
         """See `Tier`. One round trip, save for the first look at a page of epochs."""

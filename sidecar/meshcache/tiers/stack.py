@@ -18,7 +18,7 @@ from meshcache.tiers.memory import HotEntry
 from meshcache.tiers.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from meshcache.engine.records import Record
     from meshcache.policy.compiled import Eviction, TierLimits, Tiers
@@ -125,6 +125,8 @@ class TierStack:
         self._check_board()
         epochs = Epochs(self._board.epoch(resource))
         for name, lower in self._lower.items():
+            if lower.tier.absent(key):
+                continue
             bounds = _limits(limits, name)
             began = self._clock()
             read = await lower.read(partial(lower.tier.get, key, resource), bounds.deadline)
@@ -137,6 +139,15 @@ class TierStack:
             if envelope is not None:
                 return Found(envelope.record, name, epochs, envelope.written_at)
         return Found(None, None, epochs)
+
+    def nowhere(self, keys: Iterable[bytes], resource: bytes) -> Epochs | None:
+        """The epochs, as `find` gives them, when no lower tier can hold any of `keys`; None when it takes `find`."""
+        for lower in self._lower.values():
+            for key in keys:
+                if not lower.tier.absent(key):
+                    return None
+        self._check_board()
+        return Epochs(self._board.epoch(resource))
 
     async def epochs(self, resource: bytes, limits: Tiers) -> Epochs:
         """The epochs as `find` gives them, for refreshing what was in memory. Read before the origin is asked."""
@@ -273,19 +284,14 @@ class TierStack:
         if lower is self._fleet and not fill.epochs.fleet:
             self._hooks.write_dropped(lower.name, "no-epoch")
             return False
-        return lower.offer(Write(fill.key, fill.size, partial(self._write, lower, fill, ttl)))
+        return lower.offer(Write(fill.key, fill.size, partial(self._write, lower.tier, fill, ttl)))
 
-    async def _write(self, lower: GuardedTier, fill: _Fill, ttl: float) -> None:
+    async def _write(self, tier: Tier, fill: _Fill, ttl: float) -> None:
+        """Seal a record and put it into a lower tier; raises what the tier raises."""
         if fill.epochs.board != self._board.epoch(fill.resource):
-            self._hooks.write_dropped(lower.name, "invalidated")
+            self._hooks.write_dropped(tier.name, "invalidated")
             return
         began = self._clock()
-        written = await lower.write(partial(self._put, lower.tier, fill, ttl))
-        if written is not None:
-            self._hooks.moved("written", lower.name, written)
-        self._hooks.stage("store", self._clock() - began)
-
-    async def _put(self, tier: Tier, fill: _Fill, ttl: float) -> int:
         sealing = partial(
             seal,
             fill.record,
@@ -296,7 +302,8 @@ class TierStack:
         )
         value = sealing() if fill.size < LARGE else await self._threads.run(sealing)
         await tier.put(fill.key, value, ttl)
-        return len(value)
+        self._hooks.moved("written", tier.name, len(value))
+        self._hooks.stage("store", self._clock() - began)
 
     async def _opened(
         self,
@@ -318,7 +325,7 @@ class TierStack:
             envelope = unsealing() if len(value) < LARGE else await self._threads.run(unsealing)
         except BadEnvelope as error:
             self._hooks.entry_refused(lower.name, error.reason)
-            lower.offer(Write(key, 0, partial(lower.write, partial(lower.tier.delete, key))))
+            lower.offer(Write(key, 0, partial(lower.tier.delete, key)))
             return None
         except TierError as error:
             self._hooks.tier_error(lower.name, error.kind)
