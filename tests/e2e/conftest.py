@@ -10,102 +10,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from policy_sets import POLICIES
 from running_mesh import Mesh
 from scripted_origin import ScriptedOrigin
-
-POLICIES = """\
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheConfig
-metadata: {name: default}
-spec:
-  trust:
-    # One address, so that a client of this machine that connects from another one is a stranger.
-    canaryHeader: {from: [{addresses: [127.0.0.1]}]}
-    scoreHeader: {from: [{addresses: [127.0.0.1]}]}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CachePolicy
-metadata: {name: plain}
-spec: {}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CachePolicy
-metadata: {name: stale}
-spec:
-  freshness: {staleWhileRevalidate: 1h}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CachePolicy
-metadata: {name: safety}
-spec:
-  freshness: {staleIfError: 1h}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CachePolicy
-metadata: {name: greedy}
-spec:
-  freshness:
-    defaultTtl: 60s
-    negative: [{status: 403, ttl: 60s}, {status: 404, ttl: 60s}, {status: 502, ttl: 60s}, {status: 503, ttl: 60s}]
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CachePolicy
-metadata: {name: placed}
-spec:
-  placement: {hotAt: 70, warmAt: 30}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheRoute
-metadata: {name: plain}
-spec:
-  match: [{path: {prefix: /plain}}]
-  policyRef: {name: plain}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheRoute
-metadata: {name: stale}
-spec:
-  match: [{path: {prefix: /stale}}]
-  policyRef: {name: stale}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheRoute
-metadata: {name: safety}
-spec:
-  match: [{path: {prefix: /safety}}]
-  policyRef: {name: safety}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheRoute
-metadata: {name: greedy}
-spec:
-  match: [{path: {prefix: /greedy}}]
-  policyRef: {name: greedy}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheRoute
-metadata: {name: placed}
-spec:
-  match: [{path: {prefix: /placed}}]
-  policyRef: {name: placed}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheRoute
-metadata: {name: tested}
-spec:
-  match: [{path: {prefix: /tested}}]
-  policyRef: {name: plain}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheExperiment
-metadata: {name: comparison}
-spec:
-  routeRef: {name: tested}
-  unit: [{header: x-user-id}]
-  arms:
-    - {name: control, policyRef: {name: plain}, weight: 50}
-    - {name: candidate, policyRef: {name: stale}, weight: 50, force: [{header: x-canary, exact: v2}]}
-"""
 
 
 @pytest.fixture
@@ -171,3 +78,19 @@ async def mesh(start_mesh: Start) -> AsyncIterator[Mesh]:
     assert await mesh.worker_pids() == pids, mesh.log
     assert await mesh.metric("stream_errors_total") == 0, mesh.log
     assert '"level": "error"' not in mesh.log, mesh.log
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def pair_process(start_mesh: Start) -> Mesh:
+    """Two workers in front of the same stores, with a folder of policies that tests may edit."""
+    return await start_mesh("--workers", "2")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def pair(pair_process: Mesh) -> AsyncIterator[Mesh]:
+    """`pair_process` under `POLICIES`; in the end again, with all workers as well as before."""
+    pids = await pair_process.worker_pids()
+    yield pair_process
+    await pair_process.put_policies(POLICIES)
+    assert await pair_process.worker_pids() == pids, pair_process.log
+    assert await pair_process.metric("stream_errors_total") == 0, pair_process.log

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from meshcache.policy.sources import read_files
 from meshcache.process import die_with_parent
 
 START_TIMEOUT = 60.0
@@ -186,24 +187,48 @@ class Mesh:
 
     async def get(self, path: str, headers: Headers | None = None, method: str = "GET") -> httpx.Response:
         """One request; no header but `headers` and what HTTP itself needs."""
-        request = httpx.Request(method, self.base + path, headers=headers)
-        return await self.client.send(request)
+        answer = await self.client.send(httpx.Request(method, self.base + path, headers=headers))
+        self.client.cookies.clear()
+        return answer
 
     async def hit(self, path: str, headers: Headers | None = None) -> httpx.Response | None:
         """One request; its answer if it came from the cache."""
         answer = await self.get(path, headers)
         return answer if verdict(answer).hit else None
 
+    async def settled(self, path: str, headers: Headers | None = None, body: bytes | None = None) -> bool:
+        """Wait until every worker answers from the cache (with `body`); whether that came about.
+
+        Envoy gives them requests in turn. A worker that is asked before the other's answer is in the store that they
+        share asks the origin, too: only after this do counts of the origin's requests say anything.
+        """
+
+        async def all_hit() -> bool:
+            answers = [await self.get(path, headers) for _ in range(6)]
+            return all(verdict(answer).hit and body in (None, answer.content) for answer in answers)
+
+        return bool(await eventually(all_hit))
+
     async def raw(self, data: bytes) -> bytes:
-        """Send bytes on a connection of their own (they should ask for its close) and read to its end."""
+        """Send bytes on a connection of their own and read one answer, head and body, as it is on the wire.
+
+        It ends with the announced length or else with the connection, which the request should ask to be closed.
+        """
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
+        answer = b""
         try:
-            writer.write(data)
-            with contextlib.suppress(ConnectionError):
-                return await asyncio.wait_for(reader.read(), PATIENCE)
-            return b""
+            async with asyncio.timeout(PATIENCE):
+                writer.write(data)
+                answer += await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"\r\ncontent-length: (\d+)\r\n", answer)
+                answer += await reader.read() if length is None else await reader.readexactly(int(length[1]))
+        except asyncio.IncompleteReadError as error:
+            answer += error.partial
+        except ConnectionError:
+            pass
         finally:
             writer.close()
+        return answer
 
     # -- what it says of itself --------------------------------------------------------------------------------
 
@@ -213,6 +238,22 @@ class Mesh:
         async with httpx.AsyncClient(transport=transport) as client:
             found: dict[str, Any] = (await client.get("http://meshcache/status")).json()
             return found
+
+    async def put_policies(self, text: str) -> None:
+        """Make `text` the only policy file, and wait until every worker works by it."""
+        new = self.policies / "new"
+        new.write_text(text)
+        new.rename(self.policies / "policies.yaml")
+        digest = (await asyncio.to_thread(read_files, [self.policies])).digest
+
+        async def installed() -> bool:
+            status = await self.status()
+            policies, workers = status["policies"], status["workers"]
+            return policies["digest"] == digest and all(
+                worker["generation"] == policies["generation"] for worker in workers
+            )
+
+        assert await eventually(installed), self.log
 
     async def worker_pids(self) -> list[int]:
         """The pids of the workers, in their order."""
