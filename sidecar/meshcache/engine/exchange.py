@@ -163,6 +163,9 @@ class Exchange:
         """Decide what the client gets for the origin's (or Envoy's own) answer, and whether it is copied."""
         forward = self._forwarded
         assert forward is not None  # noqa: S101 - only forwarded requests have responses
+        if self._fill is not None:
+            # A second head: the body before it belongs to no whole response.
+            self.close()
         if forward.decision is Decision.BYPASS:
             await self._cache.invalidate(self.request, self.snapshot, response)
             self._count(Decision.BYPASS, forward.reason)

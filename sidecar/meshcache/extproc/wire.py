@@ -93,7 +93,7 @@ def response_of(message: ProcessingRequest) -> Response:
         value = header.raw_value.decode("latin-1") or header.value
         if name[:1] != ":":
             fields.append((name, value))
-        elif name == ":status" and value.isdecimal():
+        elif name == ":status" and len(value) == 3 and value.isdecimal():
             status = int(value)
     return Response(
         status=status, headers=Headers(fields), from_origin=_from_origin(message), complete=part.end_of_stream

@@ -1,0 +1,339 @@
+"""One ext_proc stream, message by message: odd sequences, ends at every point, and an engine that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
+from grpc.aio import EOF
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cache_harness import Rig, policies
+from meshcache.engine.exchange import Exchange
+from meshcache.extproc.conversation import ExternalProcessor
+
+PLAIN = policies(freshness="{defaultTtl: 60s, staleIfError: 5m}")
+
+
+def request(method: str = "GET", path: str = "/a", *, end: bool = True, **headers: str) -> ProcessingRequest:
+    message = ProcessingRequest()
+    part = message.request_headers
+    part.end_of_stream = end
+    for name, value in {":method": method, ":path": path, ":authority": "example.com", ":scheme": "http"}.items():
+        part.headers.headers.add(key=name, raw_value=value.encode())
+    for name, value in headers.items():
+        part.headers.headers.add(key=name.replace("_", "-"), raw_value=value.encode())
+    return message
+
+
+def response(
+    status: int = 200, *, end: bool = False, details: str = "via_upstream", **headers: str
+) -> ProcessingRequest:
+    message = ProcessingRequest()
+    part = message.response_headers
+    part.end_of_stream = end
+    part.headers.headers.add(key=":status", raw_value=str(status).encode())
+    for name, value in headers.items():
+        part.headers.headers.add(key=name.replace("_", "-"), raw_value=value.encode())
+    message.attributes["envoy.filters.http.ext_proc"].update({"response.code_details": details})
+    return message
+
+
+def body(chunk: bytes, *, end: bool = False) -> ProcessingRequest:
+    message = ProcessingRequest()
+    message.response_body.body = chunk
+    message.response_body.end_of_stream = end
+    return message
+
+
+def trailers() -> ProcessingRequest:
+    message = ProcessingRequest()
+    message.response_trailers.SetInParent()
+    return message
+
+
+def of_request(kind: str) -> ProcessingRequest:
+    message = ProcessingRequest()
+    getattr(message, kind).SetInParent()
+    return message
+
+
+class Stream:
+    """The context of a stream: gives out `messages`, then the end of the stream; keeps the replies."""
+
+    def __init__(self, *messages: ProcessingRequest) -> None:
+        self._messages = list(messages)
+        self.read_so_far: list[ProcessingRequest] = []
+        self.replies: list[ProcessingResponse] = []
+        self.at_end = False
+        self.returned = False
+
+    async def read(self) -> object:
+        assert not self.at_end, "nothing is to be read after the end"
+        assert len(self.read_so_far) == len(self.replies), "every message is answered before the next is read"
+        if not self._messages:
+            self.at_end = True
+            return EOF
+        self.read_so_far.append(self._messages.pop(0))
+        return self.read_so_far[-1]
+
+    async def write(self, reply: bytes) -> None:
+        assert not self.at_end, "nothing is to be written after the end"
+        self.replies.append(ProcessingResponse.FromString(reply))
+
+    @property
+    def kinds(self) -> list[str | None]:
+        return [reply.WhichOneof("response") for reply in self.replies]
+
+
+class Edge:
+    """An `ExternalProcessor` over a rig, and the errors it reported."""
+
+    def __init__(self, rig: Rig, lookup_timeout: float = 5.0) -> None:
+        self._rig = rig
+        self.errors: list[tuple[str, str]] = []
+        self.processor = ExternalProcessor(rig.cache, on_error=self._on_error, lookup_timeout=lookup_timeout)
+
+    def _on_error(self, stage: str, error: Exception) -> None:
+        self.errors.append((stage, str(error)))
+
+    async def talk(self, *messages: ProcessingRequest) -> Stream:
+        stream = Stream(*messages)
+        context: Any = stream
+        try:
+            await self.processor.converse(None, context)
+            stream.returned = True
+        except asyncio.CancelledError:
+            pass
+        assert stream.returned != stream.at_end, "returns before the end of the stream or is cancelled at it"
+        assert self._rig.cache.copies.used == 0
+        await self._rig.settle()
+        return stream
+
+
+async def test_miss_then_hit(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        miss = await edge.talk(
+            request(), response(content_type="text/plain"), body(b"on"), body(b"e"), body(b"", end=True)
+        )
+        assert miss.kinds == ["request_headers", "response_headers", *["response_body"] * 3]
+        assert miss.returned
+        rig.clock.pass_by(5)
+        hit = await edge.talk(request())
+        [reply] = hit.replies
+        assert (reply.immediate_response.status.code, reply.immediate_response.body) == (200, b"one")
+        headers = {item.header.key: item.header.raw_value for item in reply.immediate_response.headers.set_headers}
+        assert (headers["content-type"], headers["age"]) == (b"text/plain", b"5")
+        assert headers["cache-status"].startswith(b"meshcache; hit; ttl=55")
+        assert edge.errors == []
+
+
+async def test_trailers_end_a_body(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        miss = await edge.talk(request(), response(), body(b"one"), trailers())
+        assert miss.kinds == ["request_headers", "response_headers", "response_body", "response_trailers"]
+        assert miss.returned
+        [reply] = (await edge.talk(request())).replies
+        assert reply.immediate_response.body == b"one"
+
+
+async def test_headers_may_be_all_there_is(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        miss = await edge.talk(request(), response(204, end=True))
+        assert miss.kinds == ["request_headers", "response_headers"]
+        assert miss.returned
+        assert (await edge.talk(request())).kinds == ["immediate_response"]
+
+
+@pytest.mark.parametrize("messages", range(4))
+async def test_a_stream_may_end_at_any_point_and_what_was_cut_off_is_not_stored(tmp_path: Path, messages: int) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        whole = [request(), response(), body(b"on"), body(b"e")]
+        stream = await edge.talk(*whole[:messages])
+        assert stream.at_end
+        assert len(stream.replies) == messages
+        assert (await edge.talk(request())).kinds == ["request_headers"]
+        assert edge.errors == []
+
+
+@pytest.mark.parametrize(
+    "first", ["response_headers", "response_body", "response_trailers", "request_body", "request_trailers"]
+)
+async def test_a_stream_may_begin_anywhere(tmp_path: Path, first: str) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        stream = await edge.talk(of_request(first), body(b"more", end=True))
+        assert stream.kinds == [first]
+        assert stream.returned
+        assert edge.errors == []
+
+
+async def test_a_message_of_no_kind_is_answered_all_the_same(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        assert len((await edge.talk(ProcessingRequest())).replies) == 1
+        assert len((await edge.talk(request(), ProcessingRequest(), response(end=True))).replies) == 3
+        assert edge.errors == []
+
+
+async def test_a_request_that_is_not_watched_ends_the_stream(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        stream = await Edge(rig).talk(request(range="bytes=0-1"), response())
+        assert stream.kinds == ["request_headers"]
+        assert not stream.replies[0].HasField("mode_override")
+
+
+async def test_a_response_that_is_not_stored_ends_the_stream(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        stream = await Edge(rig).talk(request(), response(cache_control="no-store"), body(b"one", end=True))
+        assert stream.kinds == ["request_headers", "response_headers"]
+        assert not stream.replies[1].HasField("mode_override")
+
+
+async def test_an_answer_can_take_the_place_of_an_error(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        await edge.talk(request(), response(), body(b"one", end=True))
+        rig.clock.pass_by(100)
+        stream = await edge.talk(request(), response(503, details="no_healthy_upstream"), body(b"oops", end=True))
+        assert stream.kinds == ["request_headers", "immediate_response"]
+        assert stream.replies[1].immediate_response.body == b"one"
+
+
+async def test_an_unsafe_request_invalidates(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        await edge.talk(request(), response(), body(b"one", end=True))
+        stream = await edge.talk(request("POST", end=False), response(201), body(b"done", end=True))
+        assert stream.kinds == ["request_headers", "response_headers"]
+        assert (await edge.talk(request())).kinds == ["request_headers"]
+
+
+async def test_a_look_up_that_takes_too_long_lets_the_request_go_on(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig, lookup_timeout=0.02)
+        rig.warm.may_go.clear()
+        stream = await edge.talk(request(), response(), body(b"one", end=True))
+        assert stream.kinds == ["request_headers", "response_headers"], "the response is not copied"
+        rig.warm.may_go.set()
+        assert edge.errors == []
+
+
+class Broken(Exception):  # noqa: N818  not an error of the code, but of the test's making
+    """What the engine raises in these tests."""
+
+
+@pytest.mark.parametrize(
+    ("method", "stage", "kinds"),
+    [
+        ("start", "request", ["request_headers"]),
+        ("search", "request", ["request_headers"]),
+        ("on_response", "response_headers", ["request_headers", "response_headers"]),
+        ("on_body", "response_body", ["request_headers", "response_headers", "response_body", "response_body"]),
+        ("on_end", "response_body", ["request_headers", "response_headers", "response_body", "response_body"]),
+    ],
+)
+async def test_an_engine_that_fails_lets_the_traffic_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, stage: str, kinds: list[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise Broken(method)
+
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        with monkeypatch.context() as patch:
+            patch.setattr(Exchange, method, fail)
+            stream = await edge.talk(request(), response(), body(b"on"), body(b"e", end=True))
+        assert stream.kinds == kinds
+        assert edge.errors[0] == (stage, method)
+        assert "immediate_response" not in stream.kinds
+        assert (await edge.talk(request())).kinds == ["request_headers"], "nothing was stored"
+        assert (await edge.talk(request(), response(), body(b"one", end=True))).returned
+        assert (await edge.talk(request())).kinds == ["immediate_response"], "and it works again"
+
+
+async def test_trailers_at_which_the_engine_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise Broken("on_end")
+
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        monkeypatch.setattr(Exchange, "on_end", fail)
+        stream = await edge.talk(request(), response(), body(b"one"), trailers())
+        assert stream.kinds[-1] == "response_trailers"
+        assert edge.errors == [("response_trailers", "on_end")]
+
+
+async def test_a_second_response_gives_the_first_one_s_memory_back(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        stream = await edge.talk(request(), response(), body(b"one"), response(), body(b"two", end=True))
+        assert len(stream.replies) == 5
+        [reply] = (await edge.talk(request())).replies
+        assert reply.immediate_response.body == b"two"
+
+
+async def test_a_request_that_cannot_be_read_passes(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        message = ProcessingRequest()
+        message.request_headers.SetInParent()
+        assert (await edge.talk(message)).kinds == ["request_headers"]
+        assert edge.errors == []
+
+
+ANSWERS = {
+    "request_headers": {"request_headers", "immediate_response"},
+    "response_headers": {"response_headers", "immediate_response"},
+}
+
+messages = st.one_of(
+    st.builds(
+        request,
+        st.sampled_from(["GET", "HEAD", "POST", "OPTIONS"]),
+        st.sampled_from(["/a", "/b", "*", ""]),
+        end=st.booleans(),
+    ),
+    st.builds(request, cache_control=st.sampled_from(["no-cache", "no-store", "max-stale", ""])),
+    st.builds(
+        response,
+        st.sampled_from([200, 204, 304, 404, 503, 0]),
+        end=st.booleans(),
+        details=st.sampled_from(["via_upstream", "direct_response"]),
+        cache_control=st.sampled_from(["max-age=60", "max-age=0", "no-store", ""]),
+        content_length=st.sampled_from(["3", "0", "x", "9" * 5000]),
+        etag=st.sampled_from(['"1"', '"2"', "odd"]),
+    ),
+    st.builds(body, st.binary(max_size=5), end=st.booleans()),
+    st.builds(trailers),
+    st.builds(of_request, st.sampled_from(["request_body", "request_trailers", "response_headers"])),
+    st.just(ProcessingRequest()),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(messages, max_size=6), min_size=1, max_size=6))
+def test_whatever_comes_each_message_has_an_answer_of_its_kind(streams: list[list[ProcessingRequest]]) -> None:
+    async def all_of_them(path: Path) -> None:
+        async with Rig(path, PLAIN) as rig:
+            edge = Edge(rig)
+            for conversation in streams:
+                stream = await edge.talk(*conversation)
+                rig.clock.pass_by(30)
+                for asked, kind in zip(stream.read_so_far, stream.kinds, strict=True):
+                    which = asked.WhichOneof("request")
+                    if which is not None:
+                        assert kind in ANSWERS.get(which, {which})
+            assert edge.errors == []
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(all_of_them(Path(folder)))
