@@ -177,6 +177,12 @@ class OriginRefresher:
             raise RefreshError("not whole")
         return Response(reply.status, Headers(reply.headers), complete=not reply.body), reply.body
 
+    async def asked_for(self, number: int) -> None:
+        """Return when it was asked `number` times."""
+        async with asyncio.timeout(10):
+            while len(self.asked) < number:
+                await asyncio.sleep(0.001)
+
 
 class CountingMeter:
     """A `Meter` that keeps what it is told."""

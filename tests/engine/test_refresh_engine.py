@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,7 +68,7 @@ async def test_many_that_ask_cause_one_refresh(tmp_path: Path) -> None:
         for _ in range(5):
             for worker in (0, 1):
                 assert (await rig.get("/a", worker=worker)).decision == "stale-swr"
-        await asyncio.sleep(0.05)
+        await rig.refresher.asked_for(1)
         rig.refresher.may_go.set()
         await rig.settle()
         assert len(rig.refresher.asked) == 1
@@ -97,7 +96,7 @@ async def test_the_lease_of_a_worker_that_died_runs_out(tmp_path: Path) -> None:
         await stale(rig)
         rig.refresher.may_go.clear()
         await rig.get()
-        await asyncio.sleep(0.05)
+        await rig.refresher.asked_for(1)
         rig.clock.pass_by(LEASE_SECONDS - 0.1)
         await rig.get("/a", worker=1)
         await rig.workers[1].settle()
@@ -322,8 +321,7 @@ async def test_no_more_refreshes_at_once_than_the_policy_allows(tmp_path: Path) 
         rig.refresher.may_go.clear()
         for path in ("/a", "/b", "/c"):
             assert (await rig.get(path)).decision == "stale-swr"
-        await asyncio.sleep(0.05)
-        assert len(rig.refresher.asked) == 2
+        await rig.refresher.asked_for(2)
         assert rig.meter.refreshes == ["saturated"]
         rig.refresher.may_go.set()
         await rig.settle()
@@ -337,7 +335,7 @@ async def test_an_invalidation_during_a_refresh_wins(tmp_path: Path) -> None:
         await stale(rig, headers={"etag": '"1"'})
         rig.refresher.may_go.clear()
         await rig.get()
-        await asyncio.sleep(0.05)
+        await rig.refresher.asked_for(1)
         await rig.ask("POST")
         rig.refresher.may_go.set()
         await rig.settle()
