@@ -165,10 +165,12 @@ class OriginRefresher:
         self.fails = False
         self.may_go = asyncio.Event()
         self.may_go.set()
+        self._arrivals = asyncio.Semaphore(0)
 
     async def fetch(self, request: RefreshRequest, limit: int) -> tuple[Response, bytes]:
         sent = Request("GET", request.authority, request.path, request.headers, request.scheme)
         self.asked.append(sent)
+        self._arrivals.release()
         await self.may_go.wait()
         if self.fails:
             raise RefreshError("the test says so")
@@ -178,10 +180,10 @@ class OriginRefresher:
         return Response(reply.status, Headers(reply.headers), complete=not reply.body), reply.body
 
     async def asked_for(self, number: int) -> None:
-        """Return when it was asked `number` times."""
+        """Return when it was asked `number` times since the last call."""
         async with asyncio.timeout(10):
-            while len(self.asked) < number:
-                await asyncio.sleep(0.001)
+            for _ in range(number):
+                await self._arrivals.acquire()
 
 
 class CountingMeter:

@@ -305,7 +305,7 @@ async def test_variants_are_refreshed_each_for_itself(tmp_path: Path) -> None:
         rig.clock.pass_by(15)
         for accept in ("x", "y"):
             await rig.get("/a", {"accept": accept})
-        await rig.settle()
+            await rig.settle()
         assert rig.meter.refreshes == ["stored", "stored"]
         bodies = [(await rig.get("/a", {"accept": accept})).body for accept in ("x", "y")]
         assert bodies == [b"x 3", b"y 4"]
