@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshcache.engine.decisions import NoStoreReason, TierName
-from meshcache.engine.exchange import Candidate, Exchange
+from meshcache.engine.exchange import Exchange
 from meshcache.engine.fill import NOT_REPLAYED, CopyBudget, supersedes, unstorable
 from meshcache.engine.judge import judge
 from meshcache.engine.key import resource_ids, variant_key
+from meshcache.engine.lookup import Candidate
 from meshcache.engine.placement import earned_tiers, with_tiers_of
 from meshcache.engine.records import StoredResponse
 from meshcache.engine.refresh import Refreshes

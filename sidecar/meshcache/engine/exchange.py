@@ -7,78 +7,47 @@ copied so far is dropped, so that a response cut off is never stored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from meshcache.engine.admission import bypass_reason
 from meshcache.engine.decisions import BypassReason, Decision, MissReason, NoStoreReason, TierName
-from meshcache.engine.fill import Fill, Target, unstorable
-from meshcache.engine.judge import Judgement, Use, judge, may_stand_in, use
-from meshcache.engine.key import CacheKey, cache_key
+from meshcache.engine.fill import Fill, unstorable
+from meshcache.engine.judge import Use, may_stand_in, use
+from meshcache.engine.key import cache_key
+from meshcache.engine.lookup import Candidate, Lookup
 from meshcache.engine.outcome import Answer, Forward, Pass
 from meshcache.engine.placement import promoted_tiers
-from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.engine.refresh import may_refresh
-from meshcache.engine.variants import variant_keys
 from meshcache.experiment.assignment import AssignedBy
 from meshcache.rfc import cache_status
 from meshcache.rfc.invalidation import is_unsafe
 from meshcache.rfc.stale import ERROR_STATUSES
 from meshcache.rfc.validation import add_validators, not_modified, validates
-from meshcache.tiers.epochs import UNKNOWN, Epochs
+from meshcache.tiers.epochs import UNKNOWN
 
 if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
     from meshcache.message import Request, Response
     from meshcache.policy.compiled import Policy
     from meshcache.policy.snapshot import Selection
-    from meshcache.tiers.memory import HotEntry
 
 
 _WATCHED = (BypassReason.METHOD, BypassReason.UPGRADE)
 """A gRPC call is not watched: its target is never asked for by GET, and calls are many."""
 
 
-class Candidate(NamedTuple):
-    """A stored response that may answer, and how the policy sees it."""
-
-    stored: StoredResponse
-    storage: bytes
-    tier: TierName
-    judgement: Judgement
-    entry: HotEntry | None
-    """Its place in process memory, when it has one."""
-
-
 class Exchange:
     """The state of one request. It keeps the policy snapshot with which it began."""
 
-    __slots__ = (
-        "_cache",
-        "_candidate",
-        "_counted",
-        "_epochs",
-        "_fill",
-        "_forwarded",
-        "_index",
-        "_policy",
-        "key",
-        "now",
-        "request",
-        "selection",
-        "snapshot",
-    )
+    __slots__ = ("_cache", "_candidate", "_counted", "_fill", "_forwarded", "_lookup", "now", "request", "snapshot")
 
     def __init__(self, cache: Cache, request: Request) -> None:
         self._cache = cache
         self.request = request
         self.snapshot = cache.snapshot
         self.now = cache.clock()
-        self.selection: Selection | None = None
-        self.key: CacheKey | None = None
-        self._policy: Policy | None = None
+        self._lookup: Lookup | None = None
         self._candidate: Candidate | None = None
-        self._index: VariantIndex | None = None
-        self._epochs: Epochs = UNKNOWN
         self._forwarded: Forward | None = None
         self._fill: Fill | None = None
         self._counted = False
@@ -86,7 +55,7 @@ class Exchange:
     # -- the request -------------------------------------------------------------------------------------------
 
     def start(self) -> Answer | Forward | None:
-        """Decide from the request and from process memory alone; None when the lower tiers have to be asked."""
+        """Decide without waiting; None when the lower tiers have to be asked."""
         request = self.request
         reason = bypass_reason(request)
         if reason is not None:
@@ -95,66 +64,40 @@ class Exchange:
         snapshot = self.snapshot
         if snapshot is None:
             return self._bypass(BypassReason.NO_POLICY)
-        selection = self.selection = snapshot.select(request)
-        policy = self._policy = selection.policy
+        selection = snapshot.select(request)
+        policy = selection.policy
         if policy is None:
-            return self._bypass(BypassReason.ROUTE_NOT_CACHED if selection.route else BypassReason.NO_ROUTE)
+            return self._bypass(BypassReason.ROUTE_NOT_CACHED if selection.route else BypassReason.NO_ROUTE, selection)
         if selection.how is AssignedBy.NO_UNIT:
             self._cache.meter.missing_unit(selection.experiment)
         if request.method not in policy.key.methods:
-            return self._bypass(BypassReason.METHOD)
-        key = self.key = cache_key(
-            request, policy.key, namespace=selection.namespace, revision=snapshot.revision(request)
-        )
-        candidate = self._in_memory(policy, key)
-        if candidate is None:
-            return None
-        self._candidate = candidate
-        match use(candidate.judgement, request.headers, self.now):
-            case Use.FRESH:
-                return self._answer(Decision.HIT, candidate)
-            case Use.STALE_WHILE_REVALIDATE if self._can_refresh(policy, candidate):
-                self._cache.refresh(self._target(), candidate)
-                return self._answer(Decision.STALE_SWR, candidate)
-            case _:
-                # A lower tier may hold a fresher copy, written by another worker or pod.
-                return None
+            return self._bypass(BypassReason.METHOD, selection)
+        key = cache_key(request, policy.key, namespace=selection.namespace, revision=snapshot.revision(request))
+        lookup = self._lookup = Lookup(self._cache.stack, request, selection, policy, key, self.now)
+        candidate = self._candidate = lookup.in_memory()
+        if candidate is not None and use(candidate.judgement, request.headers, self.now) is Use.FRESH:
+            return self._answer(Decision.HIT, candidate)
+        # What is stale in memory may be fresher below, written by another worker or pod: that is looked for, unless
+        # the client can be answered at once, when the refresh does it.
+        if lookup.absent() or (candidate is not None and self._may_serve_while_refreshing(lookup, candidate)):
+            return self._decide(lookup, candidate)
+        return None
 
     async def search(self) -> Answer | Forward:
         """Decide with the lower tiers. To be called when `start` returned None."""
-        policy, key = self._policy, self.key
-        assert policy is not None  # noqa: S101 - start() has set both before it returns None
-        assert key is not None  # noqa: S101
-        candidate = await self._find(policy, key)
-        if candidate is None:
-            reason = MissReason.URI_MISS if self._index is None else MissReason.VARY_MISS
-            return self._forward(Decision.MISS, reason)
-        self._candidate = candidate
-        verdict = use(candidate.judgement, self.request.headers, self.now)
-        match verdict:
-            case Use.FRESH:
-                self._promote(policy, candidate)
-                return self._answer(Decision.HIT, candidate)
-            case Use.STALE_WHILE_REVALIDATE if self._can_refresh(policy, candidate):
-                self._promote(policy, candidate)
-                self._cache.refresh(self._target(), candidate)
-                return self._answer(Decision.STALE_SWR, candidate)
-            case Use.ACCEPTED_STALE:
-                return self._answer(Decision.HIT, candidate)
-        reason = MissReason.REQUEST if verdict is Use.VALIDATE_BY_REQUEST else MissReason.STALE
-        changes = add_validators(self.request.headers, candidate.stored.fields)
-        if not changes:
-            return self._forward(Decision.MISS, reason)
-        forward = self._forward(Decision.REVALIDATE, reason)
-        for name, value in changes.items():
-            if value is None:
-                forward.remove_fields.append(name)
-            else:
-                forward.set_fields.append((name, value))
-        return forward
+        lookup = self._lookup
+        assert lookup is not None  # noqa: S101 - start() has set it before it returns None
+        known = lookup.index
+        candidate = self._candidate = await lookup.below(self._candidate)
+        if lookup.index is not None and lookup.index is not known:
+            # Tiny and asked for by every request for the resource: kept in memory whatever its reader has earned.
+            self._cache.promote_index(lookup.target(), lookup.index, self.now)
+        return self._decide(lookup, candidate)
 
     def forward_unseen(self) -> Forward:
         """Give the look-up up: the request goes to the origin and its answer is not stored (no epoch is known)."""
+        if self._lookup is not None:
+            self._lookup.epochs = UNKNOWN
         return self._forward(Decision.MISS, MissReason.URI_MISS)
 
     # -- the response ------------------------------------------------------------------------------------------
@@ -172,10 +115,10 @@ class Exchange:
             status = cache_status.forwarded("method", detail=forward.reason)
             return Pass(cache_status.append(response.headers.get("cache-status"), status))
         now = self._cache.clock()
-        candidate = self._candidate
-        if candidate is not None:
+        candidate, lookup = self._candidate, self._lookup
+        if candidate is not None and lookup is not None:
             if forward.decision is Decision.REVALIDATE and response.status == 304 and response.from_origin:
-                return self._revalidated(candidate, response, now)
+                return self._revalidated(lookup, candidate, response, now)
             if response.status in ERROR_STATUSES and may_stand_in(candidate.judgement, self.request.headers, now):
                 self.now = now
                 return self._answer(Decision.STALE_IF_ERROR, candidate)
@@ -204,74 +147,35 @@ class Exchange:
 
     # -- parts -------------------------------------------------------------------------------------------------
 
-    def _in_memory(self, policy: Policy, key: CacheKey) -> Candidate | None:
-        entry = self._cache.stack.hot(key.storage, key.resource, policy.tiers, self.now)
-        if entry is None:
-            return None
-        if isinstance(entry.record, VariantIndex):
-            if entry.record.key != key.material:
-                return None
-            self._index = entry.record
-            best: Candidate | None = None
-            for storage, selecting in variant_keys(key, entry.record, self.request.headers):
-                variant = self._cache.stack.hot(storage, key.resource, policy.tiers, self.now)
-                if variant is not None:
-                    best = _newer(best, self._judged(policy, key, storage, TierName.HOT, variant, selecting))
-            return best
-        return self._judged(policy, key, key.storage, TierName.HOT, entry, ())
+    def _decide(self, lookup: Lookup, candidate: Candidate | None) -> Answer | Forward:
+        """What is done with the best that there is."""
+        if candidate is None:
+            return self._forward(Decision.MISS, MissReason.URI_MISS if lookup.index is None else MissReason.VARY_MISS)
+        verdict = use(candidate.judgement, self.request.headers, self.now)
+        if verdict is Use.FRESH:
+            self._promote(lookup, candidate)
+            return self._answer(Decision.HIT, candidate)
+        if verdict is Use.STALE_WHILE_REVALIDATE and self._can_refresh(lookup.policy, candidate):
+            self._promote(lookup, candidate)
+            self._cache.refresh(lookup.target(), candidate)
+            return self._answer(Decision.STALE_SWR, candidate)
+        if verdict is Use.ACCEPTED_STALE:
+            return self._answer(Decision.HIT, candidate)
+        reason = MissReason.REQUEST if verdict is Use.VALIDATE_BY_REQUEST else MissReason.STALE
+        changes = add_validators(self.request.headers, candidate.stored.fields)
+        if not changes:
+            return self._forward(Decision.MISS, reason)
+        forward = self._forward(Decision.REVALIDATE, reason)
+        for name, value in changes.items():
+            if value is None:
+                forward.remove_fields.append(name)
+            else:
+                forward.set_fields.append((name, value))
+        return forward
 
-    def _judged(
-        self,
-        policy: Policy,
-        key: CacheKey,
-        storage: bytes,
-        tier: TierName,
-        entry: HotEntry,
-        selecting: tuple[tuple[str, str | None], ...],
-    ) -> Candidate | None:
-        """`entry` if it really is what was asked for (a digest alone proves nothing), with its judgement."""
-        stored = entry.record
-        if not isinstance(stored, StoredResponse) or stored.key != key.material or stored.selecting != selecting:
-            return None
-        judgement: Judgement | None = entry.memo
-        if judgement is None or judgement.policy is not policy.freshness:
-            judgement = entry.memo = judge(stored, policy.freshness)
-        return Candidate(stored, storage, tier, judgement, entry)
-
-    async def _find(self, policy: Policy, key: CacheKey) -> Candidate | None:
-        """The best candidate of memory and the lower tiers; sets the epochs for whoever fills this miss."""
-        best = self._candidate
-        if self._index is None:
-            found = await self._cache.stack.find(key.storage, key.resource, policy.tiers, self.now)
-            self._epochs = found.epochs
-            record = found.record
-            if isinstance(record, StoredResponse) and found.tier is not None:
-                return _newer(best, self._from_tier(policy, key, key.storage, found.tier, record, ()))
-            if not isinstance(record, VariantIndex) or record.key != key.material:
-                return best
-            self._index = record
-            # Tiny and asked for by every request for the resource: kept in memory whatever its reader has earned.
-            self._cache.promote_index(self._target(), record, self.now)
-        for storage, selecting in variant_keys(key, self._index, self.request.headers):
-            found = await self._cache.stack.find(storage, key.resource, policy.tiers, self.now)
-            if self._epochs is UNKNOWN:
-                self._epochs = found.epochs
-            if isinstance(found.record, StoredResponse) and found.tier is not None:
-                best = _newer(best, self._from_tier(policy, key, storage, found.tier, found.record, selecting))
-        return best
-
-    def _from_tier(
-        self,
-        policy: Policy,
-        key: CacheKey,
-        storage: bytes,
-        tier: TierName,
-        stored: StoredResponse,
-        selecting: tuple[tuple[str, str | None], ...],
-    ) -> Candidate | None:
-        if stored.key != key.material or stored.selecting != selecting:
-            return None
-        return Candidate(stored, storage, tier, judge(stored, policy.freshness), None)
+    def _may_serve_while_refreshing(self, lookup: Lookup, candidate: Candidate) -> bool:
+        verdict = use(candidate.judgement, self.request.headers, self.now)
+        return verdict is Use.STALE_WHILE_REVALIDATE and self._can_refresh(lookup.policy, candidate)
 
     def _can_refresh(self, policy: Policy, candidate: Candidate) -> bool:
         """Whether a stale entry can be refreshed behind the client's back; else he waits for its validation.
@@ -286,16 +190,15 @@ class Exchange:
             and may_refresh(candidate.stored, policy.key)
         )
 
-    def _promote(self, policy: Policy, candidate: Candidate) -> None:
-        assert self.selection is not None  # noqa: S101 - set in start()
-        tiers = promoted_tiers(policy.placement, self.selection.score, candidate.tier)
+    def _promote(self, lookup: Lookup, candidate: Candidate) -> None:
+        tiers = promoted_tiers(lookup.policy.placement, lookup.selection.score, candidate.tier)
         if tiers:
-            self._cache.promote(self._target(), candidate, tiers, self.now)
+            self._cache.promote(lookup.target(), candidate, tiers, self.now)
 
-    def _bypass(self, reason: BypassReason, *, watch: bool = False) -> Forward:
+    def _bypass(self, reason: BypassReason, selection: Selection | None = None, *, watch: bool = False) -> Forward:
         forward = self._forwarded = Forward(Decision.BYPASS, reason, watch=watch)
         if not watch:
-            self._count(Decision.BYPASS, reason)
+            self._count(Decision.BYPASS, reason, selection=selection)
         return forward
 
     def _forward(self, decision: Decision, reason: MissReason) -> Forward:
@@ -324,10 +227,10 @@ class Exchange:
             rendered=None if entry is None else entry.rendered,
         )
 
-    def _revalidated(self, candidate: Candidate, response: Response, now: float) -> Answer:
+    def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer:
         """The origin says that what is stored is still right: it becomes the answer, brought up to date."""
         if validates(candidate.stored.fields, response.headers):
-            candidate, refused = self._cache.freshen(self._target(), candidate, response, now)
+            candidate, refused = self._cache.freshen(lookup.target(), candidate, response, now)
             kept = refused is None
         else:
             # A 304 for something else than what was asked about: good for this answer, not for later ones.
@@ -360,10 +263,11 @@ class Exchange:
 
     def _begin_fill(self, response: Response, now: float) -> NoStoreReason | None:
         """Begin to copy the response; or why it is not to be stored."""
-        if self._epochs is UNKNOWN:
+        lookup = self._lookup
+        if lookup is None or lookup.epochs is UNKNOWN:
             # The look-up did not come to an end: nothing tells an invalidation that happens from now on.
             return NoStoreReason.NO_TIER
-        target = self._target()
+        target = lookup.target()
         reason = unstorable(target, response)
         if reason is not None:
             return reason
@@ -373,12 +277,6 @@ class Exchange:
         self._fill = fill
         return None
 
-    def _target(self) -> Target:
-        assert self.selection is not None  # noqa: S101 - set in start(), before anything is looked up
-        assert self._policy is not None  # noqa: S101
-        assert self.key is not None  # noqa: S101
-        return Target(self.request, self.now, self.selection, self._policy, self.key, self._epochs, self._index)
-
     def _drop_fill(self) -> None:
         fill, self._fill = self._fill, None
         if fill is not None and fill.refused is not None:
@@ -386,25 +284,19 @@ class Exchange:
             fill.release()
 
     def _detail(self, decision: Decision, more: object) -> str:
-        """The `detail` of cache-status: tier or reason, then route, arm and policy, each `name=value`."""
-        selection = self.selection
-        if selection is None or selection.policy is None:
+        """The `detail` of cache-status: tier or reason, then arm and policy, each `name=value`."""
+        if self._lookup is None:
             return decision
+        selection = self._lookup.selection
         arm = f" arm={selection.arm}" if selection.arm else ""
         what = f"tier={more}" if isinstance(more, TierName) else f"{more}" if more is not None else decision
-        return f"{what}{arm} policy={selection.policy.name}"
+        return f"{what}{arm} policy={self._lookup.policy.name}"
 
-    def _count(self, decision: Decision, reason: str, tier: str = "") -> None:
+    def _count(self, decision: Decision, reason: str, tier: str = "", selection: Selection | None = None) -> None:
         if self._counted:
             return
         self._counted = True
-        selection = self.selection
+        if self._lookup is not None:
+            selection = self._lookup.selection
         route, arm = ("", "") if selection is None else (selection.route, selection.arm)
         self._cache.meter.request(decision, reason, tier, route, arm)
-
-
-def _newer(one: Candidate | None, other: Candidate | None) -> Candidate | None:
-    """The more recent response of two (RFC 9111 section 4.1); the one at hand in case of a tie."""
-    if one is None or other is None:
-        return one or other
-    return other if other.stored.response_time > one.stored.response_time else one

@@ -19,8 +19,8 @@ from meshcache.rfc.validation import add_validators, validates
 
 if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
-    from meshcache.engine.exchange import Candidate
     from meshcache.engine.fill import Target
+    from meshcache.engine.lookup import Candidate
     from meshcache.engine.ports import Leases, Spawn
     from meshcache.message import Request
     from meshcache.policy.compiled import KeySpec

@@ -1,0 +1,137 @@
+"""The look-up of one request: which stored response may answer it, in process memory and below.
+
+Nothing is decided here but whether a stored response is the one that was asked for; how it may be used is for
+`judge` and `exchange`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from meshcache.engine.decisions import TierName
+from meshcache.engine.fill import Target
+from meshcache.engine.judge import Judgement, judge
+from meshcache.engine.records import StoredResponse, VariantIndex
+from meshcache.engine.variants import variant_keys
+from meshcache.tiers.epochs import UNKNOWN, Epochs
+
+if TYPE_CHECKING:
+    from meshcache.engine.key import CacheKey
+    from meshcache.message import Request
+    from meshcache.policy.compiled import Policy
+    from meshcache.policy.snapshot import Selection
+    from meshcache.rfc.vary import Selecting
+    from meshcache.tiers.memory import HotEntry
+    from meshcache.tiers.stack import TierStack
+
+
+class Candidate(NamedTuple):
+    """A stored response that may answer, and how the policy sees it."""
+
+    stored: StoredResponse
+    storage: bytes
+    tier: TierName
+    judgement: Judgement
+    entry: HotEntry | None
+    """Its place in process memory, when it has one."""
+
+
+class Lookup:
+    """What a request is looked up by, and what the look-up has learned so far."""
+
+    __slots__ = ("_request", "_stack", "epochs", "index", "key", "now", "policy", "selection")
+
+    def __init__(
+        self, stack: TierStack, request: Request, selection: Selection, policy: Policy, key: CacheKey, now: float
+    ) -> None:
+        self._stack = stack
+        self._request = request
+        self.selection = selection
+        self.policy = policy
+        self.key = key
+        self.now = now
+        self.index: VariantIndex | None = None
+        """The resource's variants, when there are any."""
+        self.epochs: Epochs = UNKNOWN
+        """Read before the origin is asked, for whoever fills this miss; unknown until `absent` or `below` has run."""
+
+    def in_memory(self) -> Candidate | None:
+        """The best candidate in process memory."""
+        stack, key, limits = self._stack, self.key, self.policy.tiers
+        entry = stack.hot(key.storage, key.resource, limits, self.now)
+        if entry is None:
+            return None
+        record = entry.record
+        if not isinstance(record, VariantIndex):
+            return self._held(key.storage, entry, ())
+        if record.key != key.material:
+            return None
+        self.index = record
+        best: Candidate | None = None
+        for storage, selecting in variant_keys(key, record, self._request.headers):
+            variant = stack.hot(storage, key.resource, limits, self.now)
+            if variant is not None:
+                best = newer(best, self._held(storage, variant, selecting))
+        return best
+
+    def absent(self) -> bool:
+        """Whether no lower tier can hold anything for this request; settled without waiting, else False."""
+        epochs = self._stack.nowhere([storage for storage, _ in self._places()], self.key.resource)
+        if epochs is None:
+            return False
+        self.epochs = epochs
+        return True
+
+    async def below(self, best: Candidate | None) -> Candidate | None:
+        """The best candidate of `best` and the lower tiers."""
+        key, limits = self.key, self.policy.tiers
+        if self.index is None:
+            found = await self._stack.find(key.storage, key.resource, limits, self.now)
+            self.epochs = found.epochs
+            record = found.record
+            if isinstance(record, StoredResponse) and found.tier is not None:
+                return newer(best, self._found(key.storage, found.tier, record, ()))
+            if not isinstance(record, VariantIndex) or record.key != key.material:
+                return best
+            self.index = record
+        for storage, selecting in self._places():
+            found = await self._stack.find(storage, key.resource, limits, self.now)
+            if self.epochs is UNKNOWN:
+                self.epochs = found.epochs
+            if isinstance(found.record, StoredResponse) and found.tier is not None:
+                best = newer(best, self._found(storage, found.tier, found.record, selecting))
+        return best
+
+    def target(self) -> Target:
+        """Where an answer to this request is stored."""
+        return Target(self._request, self.now, self.selection, self.policy, self.key, self.epochs, self.index)
+
+    def _places(self) -> list[tuple[bytes, Selecting]]:
+        if self.index is None:
+            return [(self.key.storage, ())]
+        return variant_keys(self.key, self.index, self._request.headers)
+
+    def _held(self, storage: bytes, entry: HotEntry, selecting: Selecting) -> Candidate | None:
+        stored = entry.record
+        if not isinstance(stored, StoredResponse) or not self._is_it(stored, selecting):
+            return None
+        judgement: Judgement | None = entry.memo
+        if judgement is None or judgement.policy is not self.policy.freshness:
+            judgement = entry.memo = judge(stored, self.policy.freshness)
+        return Candidate(stored, storage, TierName.HOT, judgement, entry)
+
+    def _found(self, storage: bytes, tier: TierName, stored: StoredResponse, selecting: Selecting) -> Candidate | None:
+        if not self._is_it(stored, selecting):
+            return None
+        return Candidate(stored, storage, tier, judge(stored, self.policy.freshness), None)
+
+    def _is_it(self, stored: StoredResponse, selecting: Selecting) -> bool:
+        """Whether it really is what was asked for: an equal digest alone proves nothing."""
+        return stored.key == self.key.material and stored.selecting == selecting
+
+
+def newer(one: Candidate | None, other: Candidate | None) -> Candidate | None:
+    """The more recent response of two (RFC 9111 section 4.1); the one at hand in case of a tie."""
+    if one is None or other is None:
+        return one or other
+    return other if other.stored.response_time > one.stored.response_time else one
