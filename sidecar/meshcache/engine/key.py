@@ -12,6 +12,7 @@ Three values come out of a request:
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,16 +44,35 @@ def cache_key(request: Request, spec: KeySpec, *, namespace: bytes, revision: st
     `namespace` separates routes and experiment arms, `revision` the releases of the application. HEAD shares
     the key of GET: a stored GET answers both (RFC 9111 section 4).
     """
-    uri = _uri_parts(request.scheme, request.authority, request.path, spec)
-    parts = [FORMAT, spec.fingerprint, namespace, revision.encode("utf-8", "surrogatepass"), *uri]
     headers = request.headers
-    parts += [_present(headers.get(name)) for name in spec.partition_headers]
-    parts += [_present(value) for _, value in selecting_values(spec.headers, headers)]
+    extra = [_present(headers.get(name)) for name in spec.partition_headers]
+    extra += [_present(value) for _, value in selecting_values(spec.headers, headers)]
     if spec.cookies:
         jar = _cookies(headers)
-        parts += [_join(jar.get(name, ())) for name in spec.cookies]
-    material = _join(parts)
+        extra += [_join(jar.get(name, ())) for name in spec.cookies]
+    path = request.path
+    # A popular URL is asked for again at once, and making its key is the costliest part of a hit. What is long is
+    # made anew each time, so that a hostile sender cannot fill the memo with large strings.
+    make = _remembered_key if len(path) + sum(map(len, extra)) <= _MEMO_LONGEST else _make_key
+    return make(spec, namespace, revision, request.scheme, request.authority, path, tuple(extra))
+
+
+def _make_key(
+    spec: KeySpec,
+    namespace: bytes,
+    revision: str,
+    scheme: str,
+    authority: str,
+    path: str,
+    extra: tuple[bytes, ...],
+) -> CacheKey:
+    uri = _uri_parts(scheme, authority, path, spec)
+    material = _join((FORMAT, spec.fingerprint, namespace, revision.encode("utf-8", "surrogatepass"), *uri, *extra))
     return CacheKey(blake2b(material, digest_size=32).digest(), _resource(uri, spec), material)
+
+
+_MEMO_LONGEST = 512
+_remembered_key = lru_cache(maxsize=4096)(_make_key)
 
 
 def resource_ids(scheme: str, authority: str, paths: Iterable[str], specs: Iterable[KeySpec]) -> set[bytes]:

@@ -77,6 +77,10 @@ class KeySpec:
     fingerprint: bytes = b""
     """Digest of the fields above: two different key specifications never share entries."""
 
+    def __hash__(self) -> int:
+        # It is hashed for every request; the digest stands for all fields, equality still compares them.
+        return hash(self.fingerprint)
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:

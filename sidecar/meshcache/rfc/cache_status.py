@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -59,5 +60,6 @@ def _ttl(ttl: float | None) -> str:
     return f"; ttl={math.floor(bounded)}"
 
 
+@lru_cache(maxsize=1024)
 def _detail(detail: str | None) -> str:
     return "" if detail is None else f"; detail={sf_string(detail)}"
