@@ -327,7 +327,7 @@ async def test_no_more_refreshes_at_once_than_the_policy_allows(tmp_path: Path) 
         await rig.settle()
         await rig.get("/c")
         await rig.settle()
-        assert [request.path for request in rig.refresher.asked] == ["/a", "/b", "/c"]
+        assert sorted(request.path for request in rig.refresher.asked) == ["/a", "/b", "/c"]
 
 
 async def test_an_invalidation_during_a_refresh_wins(tmp_path: Path) -> None:
