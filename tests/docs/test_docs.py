@@ -108,6 +108,12 @@ def inner(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
     return None, is_list
 
 
+def spec_of(kind: str) -> type[BaseModel]:
+    model, _ = inner(KINDS[kind].model_fields["spec"].annotation)
+    assert model is not None
+    return model
+
+
 def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Path and default of every field that holds a value, or a list."""
     for key, field in model.model_fields.items():
@@ -137,8 +143,7 @@ def documented(kind: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_is_documented(kind: str) -> None:
-    spec = KINDS[kind].model_fields["spec"].annotation
-    assert spec is not None
+    spec = spec_of(kind)
     known = {path for path, _ in fields(spec)}
     # What holds nothing but one list of members is told by its members.
     known -= {path for path in known if path not in documented(kind) and any(p.startswith(f"{path}[].") for p in known)}
@@ -147,8 +152,7 @@ def test_every_field_is_documented(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_are_as_documented(kind: str) -> None:
-    spec = KINDS[kind].model_fields["spec"].annotation
-    assert spec is not None
+    spec = spec_of(kind)
     for path, default in fields(spec):
         told = documented(kind).get(path)
         if default is PydanticUndefined or default is None or told is None:
@@ -166,8 +170,7 @@ def test_defaults_are_as_documented(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_refused_is_documented(kind: str) -> None:
     told = {row[0]: re.findall(r"`([^`]+)`", row[1]) for row in rows(section(POLICIES, "Not supported yet"))}
-    spec = KINDS[kind].model_fields["spec"].annotation
-    assert spec is not None
+    spec = spec_of(kind)
     assert sorted(set(told[kind]) - {"spec", "status"}) == sorted(planned(spec))
     assert {name.removeprefix("metadata.") for name in told["any document"]} == Metadata.planned
 
