@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
     from meshcache.engine.ports import RefreshRequest
 
-TIMEOUT_SECONDS: Final = 30.0
+PATIENCE_SECONDS: Final = 30.0
+"""For one refresh as a whole: an origin that sends a little now and then must not hold a refresh's place for ever."""
 _CONNECT_SECONDS: Final = 2.0
 _UNIX: Final = "unix:"
 
@@ -24,21 +26,27 @@ class HttpRefresher:
     """A `Refresher` over HTTP/1.1 to `unix:<path>` or `http://host:port`. Raises `ValueError` for any other address."""
 
     def __init__(
-        self, url: str, *, max_connections: int = 32, on_end: Callable[[float], None] = lambda _seconds: None
+        self,
+        url: str,
+        *,
+        max_connections: int = 32,
+        patience: float = PATIENCE_SECONDS,
+        on_end: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         """`on_end` is told how long each refresh took, whether or not it succeeded."""
         self._on_end = on_end
+        self._patience = patience
         limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
         if url.startswith(_UNIX):
-            transport = httpx.AsyncHTTPTransport(uds=url.removeprefix(_UNIX).removeprefix("//"), limits=limits)
+            self._transport = httpx.AsyncHTTPTransport(uds=url.removeprefix(_UNIX).removeprefix("//"), limits=limits)
             self._base = "http://refresh"
         elif url.startswith("http://"):
-            transport = httpx.AsyncHTTPTransport(limits=limits)
+            self._transport = httpx.AsyncHTTPTransport(limits=limits)
             self._base = url.rstrip("/")
         else:
             raise ValueError(f"a refresh address is unix:<path> or http://host:port, not {url!r}")
-        timeout = httpx.Timeout(TIMEOUT_SECONDS, connect=_CONNECT_SECONDS)
-        self._client = httpx.AsyncClient(transport=transport, timeout=timeout, follow_redirects=False, trust_env=False)
+        # The transport alone: a client around it would keep the cookies of all origins.
+        self._timeouts = httpx.Timeout(patience, connect=_CONNECT_SECONDS).as_dict()
 
     async def fetch(self, request: RefreshRequest, limit: int) -> tuple[Response, bytes]:
         """See `Refresher`. The body comes as it was sent, with any content coding left on."""
@@ -47,15 +55,19 @@ class HttpRefresher:
         fields.append((b"x-forwarded-proto", request.scheme.encode("latin-1")))
         # The target goes out byte for byte as the client's did: a URL library would write some of it anew.
         outgoing = httpx.Request(
-            "GET", self._base, headers=fields, extensions={"target": request.path.encode("latin-1")}
+            "GET",
+            self._base,
+            headers=fields,
+            extensions={"target": request.path.encode("latin-1"), "timeout": self._timeouts},
         )
         began = time.monotonic()
         try:
-            response = await self._client.send(outgoing, stream=True)
-            try:
-                body = await _read(response, limit)
-            finally:
-                await response.aclose()
+            async with asyncio.timeout(self._patience):
+                response = await self._transport.handle_async_request(outgoing)
+                try:
+                    body = await _read(response, limit)
+                finally:
+                    await response.aclose()
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             raise RefreshError(f"{type(error).__name__}: {error}") from error
         finally:
@@ -67,7 +79,7 @@ class HttpRefresher:
 
     async def close(self) -> None:
         """Close idle connections."""
-        await self._client.aclose()
+        await self._transport.aclose()
 
 
 async def _read(response: httpx.Response, limit: int) -> bytes:
