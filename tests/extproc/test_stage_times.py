@@ -21,6 +21,7 @@ from meshcache.policy.compile import compile_documents
 from meshcache.policy.documents import Documents
 from meshcache.tiers.board import Board
 from meshcache.tiers.memory import MemoryTier
+from meshcache.tiers.objects import ObjectTier
 from meshcache.tiers.signing import Keyring
 from meshcache.tiers.stack import TierStack
 
@@ -65,8 +66,9 @@ class Stream:
 
 async def test_a_look_up_beyond_memory_is_measured(tmp_path: Path) -> None:
     metrics, board, keyring = Metrics(), Board(tmp_path / "board"), Keyring([bytes(32)], bytes(32))
+    cold = ObjectTier(tmp_path / "cold", 1 << 20, board)
     cache = Cache(
-        stack=TierStack(MemoryTier(1 << 20), None, None, board, keyring),
+        stack=TierStack(MemoryTier(1 << 20), None, cold, board, keyring),
         leases=board,
         refresher=None,
         meter=EngineMeter(metrics),
@@ -86,6 +88,7 @@ async def test_a_look_up_beyond_memory_is_measured(tmp_path: Path) -> None:
             await processor.converse(None, stream)  # type: ignore[arg-type]
         assert len(stream.replies) == 1
         assert measured(metrics, "lookup") == expected
+    await cache.stack.close()
 
 
 async def test_a_refresh_is_measured_whether_or_not_it_succeeds() -> None:
