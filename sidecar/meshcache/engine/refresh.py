@@ -5,6 +5,7 @@ A refresh sends the parts that the key was made of, and nothing of the client's 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -62,23 +63,24 @@ WRITE_SECONDS: Final = 1.0
 
 
 class Refreshes:
-    """The refreshes of one process under way, at most `refresh.maxConcurrent` of the policy at once."""
+    """The refreshes of one process under way, for each policy at most its `refresh.maxConcurrent` at once."""
 
     def __init__(self, cache: Cache, leases: Leases, spawn: Spawn) -> None:
         self._cache = cache
         self._leases = leases
         self._spawn = spawn
-        self._running = 0
+        self._running: Counter[str] = Counter()
 
     def begin(self, target: Target, candidate: Candidate) -> None:
         """Refresh `candidate` in the background unless that is being done already."""
-        if self._running >= target.policy.refresh_max_concurrent:
+        policy = target.policy
+        if self._running[policy.name] >= policy.refresh_max_concurrent:
             self._cache.meter.refreshed("saturated")
             return
         lease = self._leases.lease(candidate.storage, LEASE_SECONDS)
         if lease is None:
             return
-        self._running += 1
+        self._running[policy.name] += 1
         self._spawn(self._run(target, candidate, lease))
 
     async def _run(self, target: Target, candidate: Candidate, lease: object) -> None:
@@ -88,7 +90,7 @@ class Refreshes:
         except RefreshError:
             pass
         finally:
-            self._running -= 1
+            self._running[target.policy.name] -= 1
             self._cache.meter.refreshed(outcome)
             if outcome == "error":
                 self._leases.release(lease)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
@@ -38,6 +38,10 @@ _PASS: dict[str | None, bytes] = {
     "response_trailers": wire.PASS_RESPONSE_TRAILERS,
 }
 """For each kind of message, the reply that changes nothing."""
+
+
+LATE_BY: Final = 0.05
+"""How much later than the tiers' deadlines a look-up may end. Envoy's timeout (`envoy.timeouts`) leaves twice that."""
 
 
 class ExternalProcessor:
@@ -90,12 +94,18 @@ class ExternalProcessor:
     async def _search(self, exchange: Exchange) -> Any:
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._lookup_timeout):
+            async with asyncio.timeout(self._patience(exchange)):
                 return await exchange.search()
         except TimeoutError:
             return exchange.forward_unseen()
         finally:
             self._cache.meter.stage("lookup", time.monotonic() - began)
+
+    def _patience(self, exchange: Exchange) -> float:
+        """Seconds for a look-up as a whole, however many reads it takes: what Envoy waits for, less a margin."""
+        snapshot = exchange.snapshot
+        budget = self._lookup_timeout if snapshot is None else snapshot.lookup_budget() + LATE_BY
+        return min(self._lookup_timeout, budget)
 
     async def _response(self, exchange: Exchange, context: Context) -> None:
         while True:

@@ -80,7 +80,10 @@ _DEFINITIONS: Final = (
     ),
     Definition("request_stage_seconds", "histogram", "Seconds spent in one stage of a request.", ("stage",)),
     Definition(
-        "bytes_total", "counter", "Body bytes read from (out) and written to (in) a tier.", ("direction", "tier")
+        "bytes_total",
+        "counter",
+        "Bytes of bodies sent from a tier (out) and of entries written to it (in).",
+        ("direction", "tier"),
     ),
     Definition("evictions_total", "counter", "Entries that left a tier before they were replaced.", ("tier", "reason")),
     Definition("tier_errors_total", "counter", "Tier operations that failed.", ("tier", "kind")),

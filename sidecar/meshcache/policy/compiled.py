@@ -48,6 +48,10 @@ class Tiers:
     warm: TierLimits
     cold: TierLimits
 
+    def deadline(self) -> float:
+        """How long a look-up in all tiers, one after the other, may take, in seconds."""
+        return self.hot.deadline + self.warm.deadline + self.cold.deadline
+
     def largest(self) -> int:
         """The size of the largest object that any tier takes, in bytes."""
         return max(self.hot.max_object_bytes, self.warm.max_object_bytes, self.cold.max_object_bytes)

@@ -129,6 +129,7 @@ class Snapshot:
         self.digest = digest
         self.config = config
         self.policies: Mapping[str, Policy] = MappingProxyType(dict(policies))
+        self._lookup_budget = max((policy.tiers.deadline() for policy in policies.values()), default=0.0)
         self.routes = routes
         self.experiments = experiments
         assignments = {experiment.route: _Assignment(experiment, secret) for experiment in experiments}
@@ -172,10 +173,4 @@ class Snapshot:
 
     def lookup_budget(self) -> float:
         """The longest that a look-up through all tiers may take under any policy, in seconds; 0 without policies."""
-        return max(
-            (
-                policy.tiers.hot.deadline + policy.tiers.warm.deadline + policy.tiers.cold.deadline
-                for policy in self.policies.values()
-            ),
-            default=0.0,
-        )
+        return self._lookup_budget
