@@ -30,6 +30,7 @@ from meshcache.tiers.hooks import NoHooks
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
+from meshcache.tiers.presence import Presence
 from meshcache.tiers.signing import Keyring
 from meshcache.tiers.stack import TierStack
 
@@ -376,8 +377,11 @@ class Rig:
 
     async def __aenter__(self) -> Self:
         self.board = Board(self.path / "board", slots=1 << 16, lease_buckets=16, clock=self.clock)
-        self.warm = SlowTier(LmdbTier(self.path / "warm", 64 << 20, self.board, wall_clock=self.clock))
-        self.cold = SlowTier(ObjectTier(self.path / "cold", 64 << 20, self.board, wall_clock=self.clock))
+        # As a worker has them.
+        presences = [Presence(self.path / f"{name}.presence") for name in ("warm", "cold")]
+        warm = LmdbTier(self.path / "warm", 64 << 20, self.board, presence=presences[0], wall_clock=self.clock)
+        cold = ObjectTier(self.path / "cold", 64 << 20, self.board, presence=presences[1], wall_clock=self.clock)
+        self.warm, self.cold = SlowTier(warm), SlowTier(cold)
         self.workers = [Worker(self, **self._sizes) for _ in range(self._count)]
         self.install(self._text)
         return self

@@ -367,11 +367,22 @@ async def test_only_unsafe_requests_are_watched(tmp_path: Path) -> None:
 async def test_a_look_up_given_up_goes_on_to_the_origin_and_stores_nothing(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN, lookup_timeout=0.02) as rig:
         rig.origin.says("/a", b"one")
+        await rig.get()
+        rig.forget_memory()
+        rig.origin.says("/a", b"two")
         rig.warm.may_go.clear()
         got = await rig.get()
-        assert (got.body, got.decision, got.stored) == (b"one", "miss", False)
-        assert rig.meter.stores == ["no-tier"]
+        assert (got.body, got.decision, got.stored) == (b"two", "miss", False)
+        assert rig.meter.stores == ["stored", "no-tier"]
         rig.warm.may_go.set()
+        got = await rig.get()
+        assert (got.body, got.decision, got.tier) == (b"one", "hit", "warm")
+
+
+async def test_what_is_surely_nowhere_is_not_looked_for(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN, lookup_timeout=0.02) as rig:
+        rig.origin.says("/a", b"one")
+        rig.warm.may_go.clear()
         assert (await rig.get()).stored
         assert (await rig.get()).decision == "hit"
 
