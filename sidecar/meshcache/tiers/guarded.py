@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.breaker import Breaker, BreakerState
+from meshcache.tiers.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -158,7 +159,7 @@ class GuardedTier:
 
     async def _run(self, breaker: Breaker, call: Callable[[], Awaitable[T]], deadline: float) -> T | None:
         try:
-            async with asyncio.timeout(deadline):
+            async with Deadline(deadline):
                 result = await call()
         except asyncio.CancelledError:
             breaker.abandoned()
