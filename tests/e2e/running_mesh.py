@@ -9,7 +9,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,33 @@ class Mesh:
             for sample in family.samples
             if sample.name == f"meshcache_{name}" and labels.items() <= sample.labels.items()
         )
+
+
+@contextlib.asynccontextmanager
+async def steady_load(mesh: Mesh, name: str) -> AsyncIterator[Counter[str]]:
+    """Requests all the time, a few at once, old paths and new ones; counts what came of them."""
+    seen: Counter[str] = Counter()
+    stop = asyncio.Event()
+
+    async def client(number: int) -> None:
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            path = f"/{'stale' if turn % 3 else 'plain'}/{name}-load/{number if turn % 4 else f'{number}-{turn}'}"
+            try:
+                answer = await mesh.get(path)
+            except Exception as error:
+                seen[repr(error)] += 1
+                continue
+            right = answer.status_code == 200 and answer.text.startswith(path)
+            seen["right" if right else f"{answer.status_code} {answer.text[:80]} for {path}"] += 1
+
+    clients = [asyncio.create_task(client(number)) for number in range(4)]
+    try:
+        yield seen
+    finally:
+        stop.set()
+        await asyncio.gather(*clients)
 
 
 def _alive(pid: int) -> bool:
