@@ -119,17 +119,26 @@ class ExternalProcessor:
                 self._on_error(kind or "unknown", error)
                 exchange.close()
                 reply, last = _PASS.get(kind, wire.PASS_RESPONSE), kind == "response_headers"
-            await context.write(reply)
+            try:
+                await context.write(reply)
+            finally:
+                # The client need not wait for the response to be stored, and if he leaves now it is complete still.
+                if last and kind != "response_headers":
+                    self._end(exchange, kind)
             if last:
                 return
+
+    def _end(self, exchange: Exchange, kind: str | None) -> None:
+        try:
+            exchange.on_end()
+        except Exception as error:
+            self._on_error(kind or "unknown", error)
 
     async def _step(self, exchange: Exchange, kind: str | None, message: Any) -> tuple[bytes, bool]:
         """The reply to one message of the response phase, and whether nothing more of the stream matters."""
         if kind == "response_body":
             part = message.response_body
             exchange.on_body(part.body)
-            if part.end_of_stream:
-                exchange.on_end()
             return wire.PASS_RESPONSE_BODY, part.end_of_stream
         if kind == "response_headers":
             response = wire.response_of(message)
@@ -139,6 +148,5 @@ class ExternalProcessor:
             return wire.pass_on(outcome), not outcome.copy
         if kind == "response_trailers":
             # Trailers end a body whose last chunk did not say so.
-            exchange.on_end()
             return wire.PASS_RESPONSE_TRAILERS, True
         return _PASS.get(kind, wire.PASS_REQUEST), False

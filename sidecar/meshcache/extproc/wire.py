@@ -228,7 +228,17 @@ def forward(outcome: Forward) -> bytes:
 
 def pass_on(outcome: Pass) -> bytes:
     """The reply that hands the origin's response to the client."""
-    return continue_response((("cache-status", outcome.cache_status),), copy=outcome.copy)
+    # Most responses of one route get the same words; what an origin has added to them may be long and is not kept.
+    make = _remembered_pass if len(outcome.cache_status) <= _MEMO_LONGEST else _pass_on
+    return make(outcome.cache_status, outcome.copy)
+
+
+def _pass_on(cache_status: str, copy: bool) -> bytes:
+    return continue_response((("cache-status", cache_status),), copy=copy)
+
+
+_MEMO_LONGEST = 300
+_remembered_pass = lru_cache(maxsize=1024)(_pass_on)
 
 
 def _bytes(reply: ProcessingResponse) -> bytes:
