@@ -194,7 +194,8 @@ class Board:
         self._descriptor = descriptor
         status = os.fstat(descriptor)
         self._identity = (status.st_dev, status.st_ino)
-        self._map = mmap.mmap(descriptor, self._size)
+        # In memory from the start: a page's first use would stop the event loop.
+        self._map = mmap.mmap(descriptor, self._size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._view = memoryview(self._map)
         self._words = self._view[: self._leases_at].cast("Q")
 

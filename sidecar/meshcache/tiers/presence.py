@@ -79,7 +79,8 @@ def _open(path: Path) -> mmap.mmap:
             continue
         try:
             if os.fstat(descriptor).st_size == _SLOTS:
-                return mmap.mmap(descriptor, _SLOTS)
+                # In memory from the start: a page's first use would stop the event loop.
+                return mmap.mmap(descriptor, _SLOTS, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         finally:
             os.close(descriptor)
         path.unlink(missing_ok=True)
