@@ -115,21 +115,11 @@ def test_the_cache_is_placed_before_the_router_and_the_strip_before_everything(o
 @pytest.mark.parametrize("overlay", OVERLAYS)
 async def test_envoy_accepts_every_typed_config_where_istiod_puts_it(overlay):
     (cluster,) = (patch["patch"]["value"] for patch in patches(overlay, "CLUSTER"))
-    extra = [patch["patch"]["value"] for patch in patches(overlay, "LISTENER")]
-    assert len(extra) == (1 if overlay == "gateway" else 0)
     bootstrap = {
         "node": {"id": "test", "cluster": "test"},
-        # What the gateway's refresh listener subscribes to.
-        "dynamic_resources": {
-            "ads_config": {
-                "api_type": "GRPC",
-                "transport_api_version": "V3",
-                "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}],
-            }
-        },
         "static_resources": {
-            "listeners": [_listener(_apply(patches(overlay, "HTTP_FILTER"))), *extra],
-            "clusters": [cluster, _plain_cluster("xds-grpc", http2=True), _plain_cluster("app")],
+            "listeners": [_listener(_apply(patches(overlay, "HTTP_FILTER")))],
+            "clusters": [cluster, _plain_cluster("app")],
         },
     }
     text = json.dumps(bootstrap)
@@ -190,14 +180,21 @@ def test_the_sidecar_reads_its_pods_labels_and_refreshes_over_loopback():
     assert "--refresh-url=http://127.0.0.1:8080" in spec["initContainers"][0]["args"]
 
 
-def test_the_gateway_refreshes_through_the_listener_that_its_envoy_filter_adds():
-    (listener,) = patches("gateway", "LISTENER")
-    socket = listener["patch"]["value"]["address"]["pipe"]["path"]
+def test_the_gateway_makes_no_refreshes_of_its_own_and_shares_its_sockets():
     spec = _template("meshcache-gateway")["spec"]
-    assert f"--refresh-url=unix:{socket}" in spec["initContainers"][0]["args"]
-    assert "ext_proc" not in json.dumps(listener)
+    assert not [argument for argument in spec["initContainers"][0]["args"] if argument.startswith("--refresh-url")]
     (proxy,) = spec["containers"]
-    assert {"name": "meshcache-run", "mountPath": str(Path(socket).parent)} in proxy["volumeMounts"]
+    assert {"name": "meshcache-run", "mountPath": str(SOCKET_DIR)} in proxy["volumeMounts"]
+
+
+@pytest.mark.parametrize("name", ["meshcache", "meshcache-gateway"])
+def test_pods_can_share_their_signing_keys(name):
+    spec = _template(name)["spec"]
+    (container,) = spec["initContainers"]
+    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "meshcache-keys")
+    assert f"--keys={mount['mountPath']}" in container["args"]
+    (volume,) = (volume for volume in spec["volumes"] if volume["name"] == "meshcache-keys")
+    assert volume["secret"] == {"secretName": "meshcache-keys", "optional": True}
 
 
 def _template(name):

@@ -11,17 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from envoy_data_plane.envoy.config.core.v3 import AggregatedConfigSource, ApiVersion, ConfigSource
-from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
 from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
-from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
-    HttpConnectionManager,
-    HttpFilter,
-    Rds,
-)
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 
 from meshcache.envoy import clusters, filters
-from meshcache.envoy.bootstrap import HTTP_CONNECTION_MANAGER, MAX_MESSAGE_TIMEOUT, REFRESH_LISTENER
+from meshcache.envoy.bootstrap import HTTP_CONNECTION_MANAGER, MAX_MESSAGE_TIMEOUT
 from meshcache.envoy.render import pack, to_plain, to_yaml
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.policy.compile import compile_documents
@@ -38,9 +32,6 @@ SOCKET_DIR = Path("/run/meshcache")
 WORKERS = 2
 """Workers in a pod; the injection template starts as many."""
 
-GATEWAY_ROUTES = "http.80"
-"""The gateway's own route table, by which background refreshes find the service that a request would."""
-
 SELECTOR_LABEL = "meshcache.dev/cache"
 _HEADER = "# Written by `python -m meshcache.envoy.istio istio`: change the builder, not this file.\n"
 
@@ -52,7 +43,6 @@ class IstioOptions:
     message_timeout: float
     max_message_timeout: float = MAX_MESSAGE_TIMEOUT
     workers: int = WORKERS
-    gateway_routes: str = GATEWAY_ROUTES
 
 
 def envoy_filter(context: Context, options: IstioOptions) -> dict[str, Any]:
@@ -76,33 +66,12 @@ def envoy_filter(context: Context, options: IstioOptions) -> dict[str, Any]:
         _patch("HTTP_FILTER", context, "INSERT_BEFORE", to_plain(ext_proc), _filter_match(filters.ROUTER)),
         _patch("HTTP_FILTER", context, "MERGE", to_plain(router), _filter_match(filters.ROUTER)),
     ]
-    if context == "GATEWAY":
-        patches.append(_patch("LISTENER", context, "ADD", to_plain(_gateway_refresh(options))))
     return {
         "apiVersion": "networking.istio.io/v1alpha3",
         "kind": "EnvoyFilter",
         "metadata": {"name": f"meshcache-{role}"},
         "spec": {"workloadSelector": {"labels": {SELECTOR_LABEL: role}}, "configPatches": patches},
     }
-
-
-def _gateway_refresh(options: IstioOptions) -> Listener:
-    """A listener on a unix socket that routes as the gateway does, but without the cache.
-
-    The way of a refresh is thus the gateway's configuration, never an address that a request named.
-    """
-    ads = ConfigSource(ads=AggregatedConfigSource(), resource_api_version=ApiVersion.V3)
-    manager = HttpConnectionManager(
-        stat_prefix="meshcache_refresh",
-        rds=Rds(config_source=ads, route_config_name=options.gateway_routes),
-        http_filters=[filters.outer_strip(), filters.router()],
-        normalize_path=True,
-    )
-    return Listener(
-        name=REFRESH_LISTENER,
-        address=clusters.pipe(SOCKET_DIR / "refresh.sock", 0o600),
-        filter_chains=[FilterChain(filters=[Filter(name=HTTP_CONNECTION_MANAGER, typed_config=pack(manager))])],
-    )
 
 
 def _filter_match(before: str = "") -> dict[str, Any]:

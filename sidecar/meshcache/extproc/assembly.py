@@ -27,7 +27,7 @@ from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
 from meshcache.tiers.presence import Presence
 from meshcache.tiers.redis import RedisTier
-from meshcache.tiers.signing import Keyring
+from meshcache.tiers.signing import Keyring, KeyringError
 from meshcache.tiers.stack import TierStack
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
     kind that is not supported. A store that does not answer now is no error: it is tried again while serving.
     """
     data = Path(options.data_dir)
-    keyring = Keyring.load_or_create(Path(options.keys_dir) if options.keys_dir else data / "keys")
+    keyring = _keyring(options, data, log)
     board = Board(data / "board")
 
     def on_breaker(tier: TierName, opened: bool) -> None:
@@ -161,6 +161,22 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
     if options.refresh_url:
         refresher = HttpRefresher(options.refresh_url, on_end=partial(EngineMeter(metrics).stage, Stage.REFRESH))
     return Service(options, metrics, stack, board, keyring, refresher, FaultLog(metrics, log))
+
+
+def _keyring(options: WorkerOptions, data: Path, log: FilteringBoundLogger) -> Keyring:
+    """The keys of the folder that was named; the installation's own where that one is empty and cannot be filled.
+
+    So a mounted Secret may be left out. Keys that are there and cannot be used are an error, never replaced.
+    """
+    if options.keys_dir:
+        given = Path(options.keys_dir)
+        try:
+            return Keyring.load_or_create(given)
+        except KeyringError as error:
+            if given.is_dir() and any(given.iterdir()):
+                raise
+            log.warning("no keys in the folder that was named; this installation uses its own", reason=str(error))
+    return Keyring.load_or_create(data / "keys")
 
 
 async def _warm(options: WorkerOptions, data: Path, board: Board, meter: TierMeter, log: FilteringBoundLogger) -> Tier:
