@@ -415,7 +415,7 @@ class Rig:
         """Put policies in force in every worker."""
         snapshot = compiled(text)
         for worker in self.workers:
-            worker.cache.snapshot = snapshot
+            worker.cache.install(snapshot)
 
     async def settle(self) -> None:
         for worker in self.workers:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, KeysView
 
 Field = tuple[str, str]
 
@@ -32,6 +32,11 @@ class Headers:
             else:
                 joined[name] = value
         self._joined = joined
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The names that are there, each once."""
+        return self._joined.keys()
 
     def get(self, name: str) -> str | None:
         """All values of `name` joined by a comma (RFC 9110 section 5.3), or None when it is absent."""

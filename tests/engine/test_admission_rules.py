@@ -18,6 +18,7 @@ def request(
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_plain_requests_are_looked_up(method: str) -> None:
+    assert bypass_reason(request(method, x_http_method_override=method)) is None
     assert bypass_reason(request(method, if_none_match='"a"', authorization="x", cookie="a=b")) is None
 
 
@@ -28,6 +29,9 @@ def test_plain_requests_are_looked_up(method: str) -> None:
         (request("OPTIONS"), BypassReason.METHOD),
         (request("get"), BypassReason.METHOD),
         (request("PROPFIND"), BypassReason.METHOD),
+        (request(x_http_method_override="delete"), BypassReason.METHOD),
+        (request(x_http_method="PUT"), BypassReason.METHOD),
+        (request("HEAD", x_method_override="GET"), BypassReason.METHOD),
         (request("POST", complete=False), BypassReason.METHOD),
         (request(complete=False), BypassReason.REQUEST_BODY),
         (request(range="bytes=0-1"), BypassReason.RANGE),

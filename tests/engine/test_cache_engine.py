@@ -244,6 +244,41 @@ async def test_which_requests_invalidate(tmp_path: Path, method: str, status: in
         assert isinstance(await rig.send("GET"), Sent) == gone
 
 
+async def test_what_is_invalidated_during_an_edit_of_the_key_does_not_come_back_with_the_old_key(
+    tmp_path: Path,
+) -> None:
+    before, meanwhile = (
+        policies(freshness="{defaultTtl: 60s}", key=f"{{query: {{exclude: [{name}]}}}}") for name in ("utm", "other")
+    )
+    async with Rig(tmp_path, before) as rig:
+        rig.origin.says("/a?utm=1", b"old")
+        await rig.get("/a?utm=1")
+        rig.install(meanwhile)
+        await rig.ask("POST", "/a?utm=1")
+        rig.origin.says("/a?utm=1", b"new")
+        rig.install(before)
+        assert (await rig.get("/a?utm=1")).body == b"new"
+
+
+async def test_the_scheme_before_a_proxy_tells_which_locations_are_of_the_same_origin(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/b", b"one")
+        secure = {"x-forwarded-proto": "https"}
+        await rig.get("/b", secure)
+        rig.origin.says("/a", b"done", status=201, headers={"location": "https://example.com/b"})
+        await rig.ask("POST", "/a", secure)
+        assert isinstance(await rig.send("GET", "/b", secure), Sent)
+
+
+async def test_a_method_that_is_overridden_is_the_method(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"one")
+        await rig.get()
+        got = await rig.get("/a", {"x-http-method-override": "DELETE"})
+        assert (got.decision, got.reason) == ("bypass", "method")
+        assert isinstance(await rig.send("GET"), Sent)
+
+
 async def test_an_answer_of_envoy_s_own_does_not_invalidate(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.says("/a", b"one")

@@ -81,6 +81,34 @@ def test_cookies_are_told_apart_by_name_value_and_number(jars: list[list[tuple[s
 spec_with_cookies = spec("{cookies: [sid, lang]}")
 
 
+@pytest.mark.parametrize("by", [PLAIN, spec("{host: false}"), spec("{partition: [{header: x-one}]}")])
+@pytest.mark.parametrize(
+    "field",
+    [
+        ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-proto", "https"),
+        ("x-original-url", "/admin"),
+        ("x-rewrite-url", "/admin"),
+        ("forwarded", "for=192.0.2.1;host=evil.example"),
+        ("forwarded", "By=x; Proto=https"),
+        ("forwarded", 'for="x,host=evil.example'),
+        ("forwarded", "for=192.0.2.1, host=evil.example"),
+    ],
+)
+def test_what_many_applications_take_for_the_target_tells_answers_apart(by: KeySpec, field: tuple[str, str]) -> None:
+    assert key(headers=(field,), by=by).material != key(by=by).material
+    name, value = field
+    assert key(headers=(field,), by=by).material != key(headers=((name, value + "x"),), by=by).material
+    assert key(headers=(field,), by=by).resource == key(by=by).resource, "a change of the target reaches them all"
+
+
+@pytest.mark.parametrize(
+    "field", [("x-forwarded-proto", "http"), ("forwarded", "for=192.0.2.1;by=x"), ("x-other", "a")]
+)
+def test_what_says_nothing_new_of_the_target_does_not(field: tuple[str, str]) -> None:
+    assert key(headers=(field,)) == key()
+
+
 def test_a_cookie_that_repeats_is_not_one_cookie_of_both_values() -> None:
     twice = key(headers=(("cookie", "sid=a; sid=b"),), by=spec_with_cookies)
     assert twice != key(headers=(("cookie", "sid=a\0b"),), by=spec_with_cookies)

@@ -52,6 +52,18 @@ async def test_from_a_lower_tier_too(tmp_path: Path) -> None:
         assert (await rig.get()).body == b"new"
 
 
+async def test_a_refresh_asks_for_the_target_that_the_client_meant(tmp_path: Path) -> None:
+    asked = {"x-forwarded-proto": "https", "x-forwarded-host": "shop.example"}
+    async with Rig(tmp_path, SWR) as rig:
+        rig.origin.does("/a", lambda request: Reply(body=str(request.headers.get("x-forwarded-host")).encode()))
+        await rig.get("/a", asked)
+        rig.clock.pass_by(15)
+        assert (await rig.get("/a", asked)).decision == "stale-swr"
+        await rig.settle()
+        assert {name: rig.refresher.asked[0].headers.get(name) for name in asked} == asked
+        assert (await rig.get("/a", asked)).body == b"shop.example"
+
+
 async def test_not_past_the_window(tmp_path: Path) -> None:
     async with Rig(tmp_path, SWR) as rig:
         await stale(rig)

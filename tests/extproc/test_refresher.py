@@ -100,6 +100,17 @@ async def test_a_304_has_no_body(tmp_path: Path) -> None:
     assert (response.status, body, response.headers.get("etag")) == (304, b"", '"1"')
 
 
+async def test_the_scheme_of_a_proxy_in_front_goes_before_that_of_envoys_connection(tmp_path: Path) -> None:
+    server = Server(OK)
+    async with serving(tmp_path, server) as refresher:
+        await refresher.fetch(request(), 100)
+        await refresher.fetch(request(x_forwarded_proto="http"), 100)
+    assert [line for head in server.seen for line in head.split(b"\r\n") if line.startswith(b"x-forwarded-proto")] == [
+        b"x-forwarded-proto: https",
+        b"x-forwarded-proto: http",
+    ]
+
+
 async def test_redirects_are_not_followed(tmp_path: Path) -> None:
     server = Server(b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n")
     async with serving(tmp_path, server) as refresher:

@@ -77,7 +77,7 @@ async def test_a_look_up_beyond_memory_is_measured(tmp_path: Path) -> None:
         render=wire.render,
         copy_bytes=1 << 20,
     )
-    cache.snapshot = compile_documents(Documents.of([("a.yaml", POLICIES)]), generation=1, secret=b"")
+    cache.install(compile_documents(Documents.of([("a.yaml", POLICIES)]), generation=1, secret=b""))
     processor = ExternalProcessor(cache, on_error=lambda stage, error: pytest.fail(f"{stage}: {error}"))
     for path, expected in (("*", 0), ("/a", 1), ("/b", 2)):
         stream = Stream(method="GET", authority="a", path=path, scheme="http")

@@ -9,7 +9,21 @@ from meshcache.engine.decisions import BypassReason
 if TYPE_CHECKING:
     from meshcache.message import Request
 
+_METHOD_OVERRIDES = ("x-http-method-override", "x-http-method", "x-method-override")
 _PRECONDITIONS = ("if-match", "if-unmodified-since")
+
+
+def effective_method(request: Request) -> str:
+    """The method by which the origin may act: many frameworks let a field of the request change it.
+
+    Only GET and HEAD are looked at: what already counts as unsafe stays so.
+    """
+    if request.method in ("GET", "HEAD"):
+        for name in _METHOD_OVERRIDES:
+            named = request.headers.get(name)
+            if named:
+                return named.strip().upper()
+    return request.method
 
 
 def bypass_reason(request: Request) -> BypassReason | None:
@@ -26,7 +40,7 @@ def bypass_reason(request: Request) -> BypassReason | None:
     content_type = headers.get("content-type")
     if content_type is not None and content_type.lower().startswith("application/grpc"):
         return BypassReason.GRPC
-    if request.method not in ("GET", "HEAD"):
+    if request.method not in ("GET", "HEAD") or effective_method(request) != request.method:
         return BypassReason.METHOD
     if not request.complete:
         # The body could change the answer, and it is no part of the key.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from meshcache.engine.admission import effective_method
 from meshcache.engine.decisions import NoStoreReason, TierName
 from meshcache.engine.exchange import Exchange
 from meshcache.engine.fill import NOT_REPLAYED, CopyBudget, supersedes, unstorable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from meshcache.engine.ports import Leases, Meter, Refresher, Renderer, Spawn
     from meshcache.engine.records import VariantIndex
     from meshcache.message import Request
-    from meshcache.policy.compiled import Policy
+    from meshcache.policy.compiled import KeySpec, Policy
     from meshcache.policy.snapshot import Snapshot
     from meshcache.tiers.memory import HotEntry
     from meshcache.tiers.stack import TierStack
@@ -47,13 +48,16 @@ _KEPT = frozenset(
 )
 """Reasons not to store a response that say nothing against the one that is stored already."""
 
+_KEY_SPECS_KEPT = 64
+"""Ways of keying a URI that invalidation goes on to reach; a policy set seldom has more than a few."""
+
 LINGER_SECONDS = 300.0
 """For how long an entry is kept beyond its use: the policy may be edited so that it lasts longer, and a client may
 take it stale (`max-stale`)."""
 
 
 class Cache:
-    """The cache behind one ext_proc server. Belongs to one event loop; `snapshot` is swapped between requests."""
+    """The cache behind one ext_proc server. Belongs to one event loop; policies are swapped between requests."""
 
     def __init__(
         self,
@@ -69,6 +73,8 @@ class Cache:
     ) -> None:
         """`clock` gives Unix seconds; `copy_bytes` bounds the bodies that are being copied at one time."""
         self.snapshot: Snapshot | None = None
+        """The policies in force; see `install`."""
+        self._key_specs: dict[bytes, KeySpec] = {}
         self.stack = stack
         self.refresher = refresher
         self.meter = meter
@@ -77,6 +83,17 @@ class Cache:
         self._spawn = spawn
         self.copies = CopyBudget(copy_bytes)
         self._refreshes = Refreshes(self, leases, spawn)
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Put policies in force for every request that begins from now on. May be called from another thread.
+
+        How the sets before keyed their URIs is remembered: an edit may be taken back while entries of then are still
+        fresh, and what was invalidated meanwhile must not come back with it.
+        """
+        specs = {spec.fingerprint: spec for spec in (policy.key for policy in snapshot.policies.values())}
+        older = [item for item in self._key_specs.items() if item[0] not in specs]
+        self._key_specs = dict([*specs.items(), *older][: max(_KEY_SPECS_KEPT, len(specs))])
+        self.snapshot = snapshot
 
     def open(self, request: Request) -> Exchange:
         """Begin with a request, under the policies now in force."""
@@ -180,25 +197,17 @@ class Cache:
         """Delete one entry from all tiers, in the background."""
         self._spawn(self.stack.delete(candidate.storage))
 
-    async def invalidate(self, request: Request, snapshot: Snapshot | None, response: Response) -> None:
-        """An unsafe request has succeeded: what is stored for its target is invalid (RFC 9111 section 4.4).
-
-        `snapshot` is the one with which the request began; another may have come into force since.
-        """
-        if not response.from_origin or not invalidates(request.method, response.status):
+    async def invalidate(self, request: Request, response: Response) -> None:
+        """An unsafe request has succeeded: what is stored for its target is invalid (RFC 9111 section 4.4)."""
+        if not response.from_origin or not invalidates(effective_method(request), response.status):
             return
-        specs = {
-            policy.key.fingerprint: policy.key
-            for known in {snapshot, self.snapshot}
-            if known is not None
-            for policy in known.policies.values()
-        }.values()
         paths = other_targets(
-            scheme=request.scheme,
+            scheme=request.headers.get("x-forwarded-proto") or request.scheme,
             authority=request.authority,
             path=request.path,
             response_headers=response.headers,
         )
+        specs = self._key_specs.values()
         for resource in resource_ids(request.scheme, request.authority, (request.path, *paths), specs):
             await self.stack.invalidate(resource)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshcache.engine.admission import bypass_reason
+from meshcache.engine.admission import bypass_reason, effective_method
 from meshcache.engine.decisions import BypassReason, Decision, MissReason, NoStoreReason, TierName
 from meshcache.engine.fill import Fill, unstorable
 from meshcache.engine.judge import Use, may_stand_in, use
@@ -60,7 +60,7 @@ class Exchange:
         reason = bypass_reason(request)
         if reason is not None:
             # An unsafe request is watched: if it succeeds, what is stored for its target is invalid.
-            return self._bypass(reason, watch=reason in _WATCHED and is_unsafe(request.method))
+            return self._bypass(reason, watch=reason in _WATCHED and is_unsafe(effective_method(request)))
         snapshot = self.snapshot
         if snapshot is None:
             return self._bypass(BypassReason.NO_POLICY)
@@ -110,7 +110,7 @@ class Exchange:
             # A second head: the body before it belongs to no whole response.
             self.close()
         if forward.decision is Decision.BYPASS:
-            await self._cache.invalidate(self.request, self.snapshot, response)
+            await self._cache.invalidate(self.request, response)
             self._count(Decision.BYPASS, forward.reason)
             status = cache_status.forwarded("method", detail=forward.reason)
             return Pass(cache_status.append(response.headers.get("cache-status"), status))

@@ -27,6 +27,30 @@ if TYPE_CHECKING:
 FORMAT = b"k1"
 """Version of the material's layout: a change of layout is a new version, never a reinterpretation."""
 
+RETARGETING = frozenset(
+    {
+        "forwarded",
+        "front-end-https",
+        "x-forwarded-host",
+        "x-forwarded-path",
+        "x-forwarded-port",
+        "x-forwarded-prefix",
+        "x-forwarded-proto",
+        "x-forwarded-scheme",
+        "x-forwarded-server",
+        "x-forwarded-ssl",
+        "x-host",
+        "x-original-host",
+        "x-original-uri",
+        "x-original-url",
+        "x-rewrite-url",
+        "x-scheme",
+        "x-url-scheme",
+    }
+)
+"""Fields by which many applications take another host, scheme or path for the requested one, and which any client can
+send. They tell answers apart under every policy, lest what one client has made of the target is given to another."""
+
 _DEFAULT_PORT = {"http": ":80", "https": ":443"}
 
 
@@ -50,6 +74,9 @@ def cache_key(request: Request, spec: KeySpec, *, namespace: bytes, revision: st
     if spec.cookies:
         jar = _cookies(headers)
         extra += [_join(jar.get(name, ())) for name in spec.cookies]
+    said = retargeting(headers, request.scheme)
+    if said:
+        extra.append(_join(part.encode("latin-1", "replace") for pair in said for part in pair))
     path = request.path
     # A popular URL is asked for again at once, and making its key is the costliest part of a hit. What is long is
     # made anew each time, so that a hostile sender cannot fill the memo with large strings.
@@ -88,6 +115,23 @@ def variant_key(storage: bytes, selecting: Sequence[tuple[str, str | None]]) -> 
         parts.append(name.encode("latin-1"))
         parts.append(_present(value))
     return blake2b(_join(parts), digest_size=32).digest()
+
+
+def retargeting(headers: Headers, scheme: str) -> list[tuple[str, str]]:
+    """What of `RETARGETING` a request says besides its URI, sorted by name; nothing, for most requests."""
+    said: list[tuple[str, str]] = []
+    for name in sorted(headers.names & RETARGETING):
+        value = headers.get(name) or ""
+        if name == "forwarded":
+            # Who the client is (`for`, `by`) tells no answers apart. Quotes are not minded, as some do not mind them.
+            pairs = (pair.strip() for pair in value.lower().replace(",", ";").split(";"))
+            value = ";".join(pair for pair in pairs if pair.startswith(("host", "proto")))
+        elif name == "x-forwarded-proto" and value == scheme:
+            # Envoy sets it on every request.
+            continue
+        if value:
+            said.append((name, value))
+    return said
 
 
 def normalised_query(query: str, spec: KeySpec) -> str:

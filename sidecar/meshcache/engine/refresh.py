@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from meshcache.engine.decisions import NoStoreReason, TierName
 from meshcache.engine.fill import Fill, supersedes, unstorable
 from meshcache.engine.judge import Use, judge, use
+from meshcache.engine.key import RETARGETING
 from meshcache.engine.ports import RefreshError, RefreshRequest
 from meshcache.engine.records import StoredResponse
 from meshcache.message import Headers
@@ -49,7 +50,9 @@ def refresh_request(request: Request, stored: StoredResponse, spec: KeySpec) -> 
 
     Conditional fields are not in it: the caller adds the stored validators.
     """
-    wanted = _NEGOTIATION.union(spec.headers, spec.partition_headers, (name for name, _ in stored.selecting))
+    wanted = _NEGOTIATION.union(
+        RETARGETING, spec.headers, spec.partition_headers, (name for name, _ in stored.selecting)
+    )
     fields = [item for item in request.headers.fields if item[0] in wanted and item[0] not in CREDENTIALS]
     return RefreshRequest(request.scheme, request.authority, request.path, Headers(fields))
 

@@ -89,11 +89,13 @@ class Service:
 
         Raises `PolicyErrors`; then the one before stays.
         """
-        self._cache.snapshot = compile_documents(
-            documents,
-            generation=generation,
-            secret=self._keyring.assignment_secret,
-            surroundings=surroundings(self._options),
+        self._cache.install(
+            compile_documents(
+                documents,
+                generation=generation,
+                secret=self._keyring.assignment_secret,
+                surroundings=surroundings(self._options),
+            )
         )
         self._metrics.set("policy_generation", (), generation)
 

@@ -52,7 +52,8 @@ class HttpRefresher:
         """See `Refresher`. The body comes as it was sent, with any content coding left on."""
         fields = [(b"host", request.authority.encode("latin-1"))]
         fields += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers]
-        fields.append((b"x-forwarded-proto", request.scheme.encode("latin-1")))
+        if "x-forwarded-proto" not in request.headers:
+            fields.append((b"x-forwarded-proto", request.scheme.encode("latin-1")))
         # The target goes out byte for byte as the client's did: a URL library would write some of it anew.
         outgoing = httpx.Request(
             "GET",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from meshcache.engine.admission import bypass_reason
-from meshcache.engine.key import cache_key, normalised_query
+from meshcache.engine.key import cache_key, normalised_query, retargeting
 from meshcache.engine.placement import earned_tiers
 from meshcache.experiment.assignment import AssignedBy, cookie_value
 from meshcache.policy.routing import host_fits, host_of, path_of, prefix_fits
@@ -242,6 +242,7 @@ def _key(policy: Policy, request: Request, selection: Selection, revision: str) 
     parts |= {"path": path, "query": normalised_query(query, spec)}
     for name in (*spec.partition_headers, *spec.headers):
         parts[f"header {name}"] = request.headers.get(name) or "(absent)"
+    parts |= {f"header {name}": value for name, value in retargeting(request.headers, request.scheme)}
     for name in spec.cookies:
         parts[f"cookie {name}"] = cookie_value(request.headers, name) or "(absent)"
     key = cache_key(request, spec, namespace=selection.namespace, revision=revision)
