@@ -265,6 +265,31 @@ async def test_bad_envelopes_are_misses_counted_and_deleted(bench: Bench, reason
     assert (await bench.warm.get(key(number), R)).value is None
 
 
+@pytest.mark.parametrize("first_to_notice", [0, 1])
+async def test_a_board_that_is_lost_loses_no_invalidation_for_longer_than_a_second(
+    tmp_path: Path, first_to_notice: int
+) -> None:
+    times = [100.0]
+    boards = [Board(tmp_path / "board") for _ in range(2)]
+    stacks = [TierStack(MemoryTier(MIB), None, None, board, KEYRING, clock=lambda: times[0]) for board in boards]
+    writer, reader = stacks
+    (tmp_path / "board").unlink()
+    times[0] += 1.0
+    epochs = (await stacks[first_to_notice].find(key(2), R, limits(), 1000.0)).epochs
+    if first_to_notice == 0:
+        epochs = Epochs(boards[1].epoch(R))
+    reader.store(
+        key(1), R, response(), tiers=(HOT,), limits=limits(), epochs=epochs, now=1000.0, expires_in=60.0,
+        eviction="lru",
+    )  # fmt: skip
+    await writer.invalidate(R)
+    times[0] += 1.0
+    assert reader.hot(key(1), R, limits(), 1001.0) is None
+    for stack, board in zip(stacks, boards, strict=True):
+        await stack.close()
+        board.close()
+
+
 async def test_restart_keeps_the_lower_tiers_and_a_new_board_kills_them(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.store(1, HOT, WARM, COLD)

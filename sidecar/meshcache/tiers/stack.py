@@ -104,6 +104,8 @@ class TierStack:
 
     def hot(self, key: bytes, resource: bytes, limits: Tiers, now: float) -> HotEntry | None:
         """The entry in memory, if no invalidation came since and its residence by the limits now in force lasts."""
+        # Here too: a worker that answers from memory alone would never see that the others use another board.
+        self._check_board()
         entry = self.memory.get(key, now)
         if entry is None:
             return None
@@ -223,6 +225,8 @@ class TierStack:
         The board is bumped before the first suspension, so that no task of this pod sees the old answer after this
         call has begun. The shared store follows in the background, and owes it until it is done.
         """
+        # The board must be the one that the others look at, or will look at within `_BOARD_CHECK`.
+        self._board.refresh()
         self._board.bump(resource)
         if self._fleet is None or self._closed:
             return
