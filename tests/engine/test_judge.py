@@ -156,6 +156,9 @@ def test_what_nobody_gives_a_lifetime_is_stale_from_the_start() -> None:
     judgement = judged(None, "{staleWhileRevalidate: 30s}", etag='"x"')
     assert (judgement.lifetime, judgement.swr, judgement.can_validate) == (0.0, 0.0, True)
     assert used(judgement, 0) is Use.VALIDATE
+    on_error = judged(None, "{staleIfError: 30s}", etag='"x"')
+    assert may_stand_in(on_error, Headers(), START + 30)
+    assert not may_stand_in(on_error, Headers(), START + 31)
 
 
 def test_the_policy_now_in_force_judges() -> None:

@@ -264,6 +264,23 @@ async def test_an_engine_that_fails_lets_the_traffic_pass(
         assert (await edge.talk(request())).kinds == ["immediate_response"], "and it works again"
 
 
+async def test_a_body_of_which_a_part_was_lost_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_body = Exchange.on_body
+
+    def fail_at_first(exchange: Exchange, chunk: bytes) -> None:
+        if chunk == b"on":
+            raise Broken("on_body")
+        on_body(exchange, chunk)
+
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        monkeypatch.setattr(Exchange, "on_body", fail_at_first)
+        stream = await edge.talk(request(), response(), body(b"on"), body(b"e", end=True))
+        assert stream.kinds == ["request_headers", "response_headers", "response_body", "response_body"]
+        assert edge.errors == [("response_body", "on_body")]
+        assert (await edge.talk(request())).kinds == ["request_headers"]
+
+
 async def test_trailers_at_which_the_engine_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise Broken("on_end")

@@ -86,7 +86,8 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
     return Judgement(
         policy=policy,
         born=stored.response_time - initial_age,
-        # What nobody gives a lifetime is stale from the start and never served so; it can still be validated.
+        # What nobody gives a lifetime is stale from the start: it is there to be validated, and to stand in for an
+        # error, but not to be refreshed behind the client's back.
         lifetime=0.0 if granted is None else granted,
         swr=0.0 if granted is None else stale.stale_while_revalidate_window(directives, policy.stale_while_revalidate),
         sie=stale.stale_if_error_window(directives, policy.stale_if_error),
