@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meshcache.engine.exchange import Exchange
+    from meshcache.engine.fill import CopyBudget
     from meshcache.engine.outcome import Pass
     from meshcache.engine.ports import RefreshRequest
     from meshcache.policy.snapshot import Snapshot
@@ -168,7 +169,7 @@ class OriginRefresher:
         self.may_go.set()
         self._arrivals = asyncio.Semaphore(0)
 
-    async def fetch(self, request: RefreshRequest, limit: int) -> tuple[Response, bytes]:
+    async def fetch(self, request: RefreshRequest, limit: int, budget: CopyBudget) -> tuple[Response, bytes]:
         sent = Request("GET", request.authority, request.path, request.headers, request.scheme)
         self.asked.append(sent)
         self._arrivals.release()
@@ -176,7 +177,7 @@ class OriginRefresher:
         if self.fails:
             raise RefreshError("the test says so")
         reply = self._origin.ask(sent)
-        if reply.cut_off or len(reply.body) > limit:
+        if reply.cut_off or len(reply.body) > min(limit, budget.limit - budget.used):
             raise RefreshError("not whole")
         return Response(reply.status, Headers(reply.headers), complete=not reply.body), reply.body
 

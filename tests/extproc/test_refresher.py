@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from meshcache.engine.fill import CopyBudget
 from meshcache.engine.ports import RefreshError, RefreshRequest
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.message import Headers
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+ROOM = CopyBudget(1000)
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody"
 
 
@@ -69,7 +71,7 @@ def request(path: str = "/a", **headers: str) -> RefreshRequest:
 async def test_what_goes_out(tmp_path: Path) -> None:
     server = Server(OK)
     async with serving(tmp_path, server) as refresher:
-        await refresher.fetch(request("/a%2fb/../c?x=%zz&y={}", accept="text/html", x_octets="\xff\xe9"), 100)
+        await refresher.fetch(request("/a%2fb/../c?x=%zz&y={}", accept="text/html", x_octets="\xff\xe9"), 100, ROOM)
     [head] = server.seen
     lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     assert lines[0] == b"GET /a%2fb/../c?x=%zz&y={} HTTP/1.1"
@@ -87,7 +89,7 @@ async def test_what_comes_back(tmp_path: Path) -> None:
         b"Content-Encoding: gzip\r\n\r\nbody"
     )
     async with serving(tmp_path, Server(answer)) as refresher:
-        response, body = await refresher.fetch(request(), 4)
+        response, body = await refresher.fetch(request(), 4, ROOM)
     assert (response.status, body, response.from_origin) == (203, b"body", True)
     assert response.headers.get_all("link") == ["<a>", "<b>"]
     assert response.headers.get("x-octets") == "\xe9"
@@ -96,15 +98,15 @@ async def test_what_comes_back(tmp_path: Path) -> None:
 
 async def test_a_304_has_no_body(tmp_path: Path) -> None:
     async with serving(tmp_path, Server(b'HTTP/1.1 304 Not Modified\r\netag: "1"\r\n\r\n')) as refresher:
-        response, body = await refresher.fetch(request(if_none_match='"1"'), 100)
+        response, body = await refresher.fetch(request(if_none_match='"1"'), 100, ROOM)
     assert (response.status, body, response.headers.get("etag")) == (304, b"", '"1"')
 
 
 async def test_the_scheme_of_a_proxy_in_front_goes_before_that_of_envoys_connection(tmp_path: Path) -> None:
     server = Server(OK)
     async with serving(tmp_path, server) as refresher:
-        await refresher.fetch(request(), 100)
-        await refresher.fetch(request(x_forwarded_proto="http"), 100)
+        await refresher.fetch(request(), 100, ROOM)
+        await refresher.fetch(request(x_forwarded_proto="http"), 100, ROOM)
     assert [line for head in server.seen for line in head.split(b"\r\n") if line.startswith(b"x-forwarded-proto")] == [
         b"x-forwarded-proto: https",
         b"x-forwarded-proto: http",
@@ -114,7 +116,7 @@ async def test_the_scheme_of_a_proxy_in_front_goes_before_that_of_envoys_connect
 async def test_redirects_are_not_followed(tmp_path: Path) -> None:
     server = Server(b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n")
     async with serving(tmp_path, server) as refresher:
-        response, _ = await refresher.fetch(request(), 100)
+        response, _ = await refresher.fetch(request(), 100, ROOM)
     assert response.status == 302
     assert len(server.seen) == 1
 
@@ -123,7 +125,7 @@ async def test_cookies_are_not_kept_for_the_next(tmp_path: Path) -> None:
     server = Server(b"HTTP/1.1 200 OK\r\nset-cookie: sid=1\r\ncontent-length: 0\r\n\r\n")
     async with serving(tmp_path, server) as refresher:
         for _ in range(2):
-            await refresher.fetch(request(), 100)
+            await refresher.fetch(request(), 100, ROOM)
     assert not any(b"cookie" in head.lower() for head in server.seen)
     assert server.connections == 1, "the connection is used again"
 
@@ -144,13 +146,24 @@ async def test_what_is_not_whole_not_http_or_too_long(tmp_path: Path, answer: by
         answer = answer.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
     async with serving(tmp_path, Server(answer)) as refresher:
         with pytest.raises(RefreshError):
-            await refresher.fetch(request(), 100)
+            await refresher.fetch(request(), 100, ROOM)
+
+
+async def test_bodies_under_way_are_counted_and_bounded_together(tmp_path: Path) -> None:
+    budget = CopyBudget(5)
+    async with serving(tmp_path, Server(OK, then_wait=True)) as refresher:
+        assert (await refresher.fetch(request(), 100, budget))[1] == b"body"
+        assert budget.used == 0
+        budget.take(2)
+        with pytest.raises(RefreshError):
+            await refresher.fetch(request(), 100, budget)
+        assert budget.used == 2
 
 
 async def test_nobody_there(tmp_path: Path) -> None:
     refresher = HttpRefresher(f"unix:{tmp_path}/none.sock")
     with pytest.raises(RefreshError):
-        await refresher.fetch(request(), 100)
+        await refresher.fetch(request(), 100, ROOM)
     await refresher.close()
 
 
@@ -159,7 +172,7 @@ async def test_a_field_that_cannot_be_sent(tmp_path: Path, headers: dict[str, st
     server = Server(OK)
     async with serving(tmp_path, server) as refresher:
         with pytest.raises(RefreshError):
-            await refresher.fetch(request(**headers), 100)
+            await refresher.fetch(request(**headers), 100, ROOM)
     assert server.seen == []
 
 
@@ -167,7 +180,7 @@ async def test_a_field_that_cannot_be_sent(tmp_path: Path, headers: dict[str, st
 async def test_an_origin_that_takes_too_long_in_all(tmp_path: Path, server: Server) -> None:
     async with serving(tmp_path, server, patience=0.2) as refresher:
         with pytest.raises(RefreshError):
-            await refresher.fetch(request(), 100)
+            await refresher.fetch(request(), 100, ROOM)
 
 
 @pytest.mark.parametrize("url", ["https://example.com", "ftp://x", "/run/refresh.sock", ""])
@@ -181,7 +194,7 @@ async def test_over_tcp(tmp_path: Path) -> None:
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     refresher = HttpRefresher(f"http://127.0.0.1:{port}/")
-    assert (await refresher.fetch(request(), 100))[1] == b"body"
+    assert (await refresher.fetch(request(), 100, ROOM))[1] == b"body"
     assert b"Host: example.com" in server.seen[0] or b"host: example.com" in server.seen[0]
     await refresher.close()
     listening.close()

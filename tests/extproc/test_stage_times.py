@@ -10,6 +10,7 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from grpc.aio import EOF
 
 from meshcache.engine.cache import Cache
+from meshcache.engine.fill import CopyBudget
 from meshcache.engine.ports import RefreshError, RefreshRequest
 from meshcache.extproc import wire
 from meshcache.extproc.conversation import ExternalProcessor
@@ -106,10 +107,10 @@ async def test_a_refresh_is_measured_whether_or_not_it_succeeds() -> None:
             f"http://127.0.0.1:{port}", on_end=lambda seconds: EngineMeter(metrics).stage("refresh", seconds)
         )
         request = RefreshRequest("http", "a.example", "/x", Headers())
-        response, body = await refresher.fetch(request, 4)
+        response, body = await refresher.fetch(request, 4, CopyBudget(100))
         assert (response.status, body) == (200, b"body")
         assert measured(metrics, "refresh") == 1
         with pytest.raises(RefreshError, match="longer than 3 bytes"):
-            await refresher.fetch(request, 3)
+            await refresher.fetch(request, 3, CopyBudget(100))
         assert measured(metrics, "refresh") == 2
         await refresher.close()

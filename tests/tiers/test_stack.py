@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from tier_helpers import CountingHooks, key, limits, resource, response
 from meshcache.engine.decisions import TierName
 from meshcache.engine.records import VariantIndex
 from meshcache.policy.compiled import TierLimits
+from meshcache.tiers import stack as stack_module
 from meshcache.tiers.base import TierError, TierRead, Trouble
 from meshcache.tiers.board import Board
 from meshcache.tiers.envelope import seal
@@ -288,6 +290,22 @@ async def test_a_board_that_is_lost_loses_no_invalidation_for_longer_than_a_seco
     for stack, board in zip(stacks, boards, strict=True):
         await stack.close()
         board.close()
+
+
+async def test_what_waits_to_be_verified_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_module, "_OPENING_BYTES", 3 * MIB)
+    for number in range(16):
+        bench.store(number, COLD, body=b"x" * MIB)
+    assert await bench.stack.drain(10)
+    held = threading.Event()
+    in_the_way = asyncio.create_task(bench.stack._threads.run(held.wait, 5.0))
+    reads = [asyncio.create_task(bench.found_in(number)) for number in range(16)]
+    while bench.hooks.errors[COLD, "busy"] < 14:  # noqa: ASYNC110  a count tells
+        await asyncio.sleep(0.01)
+    held.set()
+    assert sorted(await asyncio.gather(*reads), key=str) == [None] * 14 + [COLD] * 2
+    assert await bench.found_in(0) is COLD, "what has been verified makes room again"
+    await in_the_way
 
 
 async def test_restart_keeps_the_lower_tiers_and_a_new_board_kills_them(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from meshcache.engine.decisions import TierName
+    from meshcache.engine.fill import CopyBudget
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Headers, Response
 
@@ -29,8 +30,11 @@ class RefreshError(Exception):
 class Refresher(Protocol):
     """Asks the origin in the background."""
 
-    async def fetch(self, request: RefreshRequest, limit: int) -> tuple[Response, bytes]:
-        """The response and its whole body of at most `limit` bytes. Raises `RefreshError`."""
+    async def fetch(self, request: RefreshRequest, limit: int, budget: CopyBudget) -> tuple[Response, bytes]:
+        """The response and its whole body of at most `limit` bytes. Raises `RefreshError`.
+
+        What has come of the body is reserved in `budget` until it is returned; when there is no room, it is given up.
+        """
         ...
 
 

@@ -126,7 +126,7 @@ class Refreshes:
         conditional = [(name, value) for name, value in validators.items() if value is not None]
         limits = target.policy.tiers
         response, body = await refresher.fetch(
-            replace(request, headers=Headers((*request.headers, *conditional))), limits.largest()
+            replace(request, headers=Headers((*request.headers, *conditional))), limits.largest(), cache.copies
         )
         now = cache.clock()
         # The response answers what the refresh asked, which is the client's request without his conditions.

@@ -14,6 +14,7 @@ from meshcache.message import Headers, Response
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from meshcache.engine.fill import CopyBudget
     from meshcache.engine.ports import RefreshRequest
 
 PATIENCE_SECONDS: Final = 30.0
@@ -48,7 +49,7 @@ class HttpRefresher:
         # The transport alone: a client around it would keep the cookies of all origins.
         self._timeouts = httpx.Timeout(patience, connect=_CONNECT_SECONDS).as_dict()
 
-    async def fetch(self, request: RefreshRequest, limit: int) -> tuple[Response, bytes]:
+    async def fetch(self, request: RefreshRequest, limit: int, budget: CopyBudget) -> tuple[Response, bytes]:
         """See `Refresher`. The body comes as it was sent, with any content coding left on."""
         fields = [(b"host", request.authority.encode("latin-1"))]
         fields += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers]
@@ -66,7 +67,7 @@ class HttpRefresher:
             async with asyncio.timeout(self._patience):
                 response = await self._transport.handle_async_request(outgoing)
                 try:
-                    body = await _read(response, limit)
+                    body = await _read(response, limit, budget)
                 finally:
                     await response.aclose()
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
@@ -83,12 +84,17 @@ class HttpRefresher:
         await self._transport.aclose()
 
 
-async def _read(response: httpx.Response, limit: int) -> bytes:
+async def _read(response: httpx.Response, limit: int, budget: CopyBudget) -> bytes:
     chunks: list[bytes] = []
     size = 0
-    async for chunk in response.aiter_raw():
-        size += len(chunk)
-        if size > limit:
-            raise RefreshError(f"the body is longer than {limit} bytes")
-        chunks.append(chunk)
+    try:
+        async for chunk in response.aiter_raw():
+            if size + len(chunk) > limit:
+                raise RefreshError(f"the body is longer than {limit} bytes")
+            if not budget.take(len(chunk)):
+                raise RefreshError("there is no memory for the body now")
+            size += len(chunk)
+            chunks.append(chunk)
+    finally:
+        budget.give(size)
     return b"".join(chunks)

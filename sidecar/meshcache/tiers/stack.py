@@ -31,8 +31,8 @@ _CLOCK_SKEW = 60.0
 """Seconds by which the clock of another writer may be ahead; what claims to be from later is not used."""
 _BOARD_CHECK = 1.0
 """Seconds between two looks at whether the board's file is still the one that is mapped."""
-_MOST_INVALIDATIONS = 10_000
-"""Invalidations under way at once in the shared store; beyond, it remembers them itself."""
+_OPENING_BYTES = 128 << 20
+"""Bytes of large envelopes that may wait to be verified at one time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ class TierStack:
         self._fleet = next((lower for lower in self._lower.values() if not lower.tier.on_board), None)
         self._threads = Threads("seal", 1)
         self._invalidating: set[asyncio.Task[None]] = set()
+        self._opening = 0
         self._board_checked = clock()
         self._closed = False
 
@@ -325,8 +326,7 @@ class TierStack:
             return None
         self._hooks.moved("read", lower.name, len(value))
         try:
-            unsealing = partial(unseal, value, storage_key=key, keyring=self._keyring)
-            envelope = unsealing() if len(value) < LARGE else await self._threads.run(unsealing)
+            envelope = await self._unsealed(value, key)
         except BadEnvelope as error:
             self._hooks.entry_refused(lower.name, error.reason)
             lower.offer(Write(key, 0, partial(lower.tier.delete, key)))
@@ -345,6 +345,19 @@ class TierStack:
             self._hooks.entry_refused(lower.name, "residence")
             return None
         return envelope
+
+    async def _unsealed(self, value: bytes, key: bytes) -> Envelope:
+        """Raises `BadEnvelope`, and `TierError` when too much waits already: reading is faster than verifying."""
+        size = len(value)
+        if size < LARGE:
+            return unseal(value, storage_key=key, keyring=self._keyring)
+        if self._opening + size > _OPENING_BYTES:
+            raise TierError("too many large entries are being read", Trouble.BUSY)
+        self._opening += size
+        try:
+            return await self._threads.run(partial(unseal, value, storage_key=key, keyring=self._keyring))
+        finally:
+            self._opening -= size
 
     async def _invalidate_fleet(self, fleet: GuardedTier, resource: bytes) -> None:
         # Past the breaker on purpose: the tier must hear of it in any case, to remember it.
