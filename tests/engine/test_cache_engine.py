@@ -1,12 +1,13 @@
-"""What changes the store: variants and invalidation, over all tiers and several workers."""
+"""What changes the store: invalidation over all tiers and workers, and memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cache_harness import Reply, Rig, Sent, policies
+from cache_harness import Rig, Sent, policies
+from cache_origin import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,12 +21,6 @@ BY_SCORE = policies(
 )
 
 
-async def sent(rig: Rig, method: str, path: str = "/a", **more: Any) -> Sent:
-    outcome = await rig.send(method, path, **more)
-    assert isinstance(outcome, Sent)
-    return outcome
-
-
 def by_field(*names: str, vary: str | None = None) -> Callable[[Request], Reply]:
     """An origin whose answer says what it saw in these fields, and names them in `vary`."""
 
@@ -34,143 +29,6 @@ def by_field(*names: str, vary: str | None = None) -> Callable[[Request], Reply]
         return Reply(200, (("vary", vary or ", ".join(names)), ("cache-control", "max-age=60")), seen.encode())
 
     return answer
-
-
-# -- variants -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-async def test_each_variant_is_kept_for_those_that_select_it(tmp_path: Path, restarted: bool) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.does("/a", by_field("accept-language"))
-        languages = ["de", "en", "", None]
-        for language in languages:
-            headers = {} if language is None else {"accept-language": language}
-            got = await rig.get("/a", headers)
-            assert (got.decision, got.reason) == ("miss", "uri-miss" if language == "de" else "vary-miss")
-        if restarted:
-            rig.forget_memory()
-        for language in languages:
-            headers = {} if language is None else {"accept-language": language}
-            got = await rig.get("/a", headers)
-            assert (got.decision, got.tier) == ("hit", "warm" if restarted else "hot")
-            assert got.body == f"accept-language={language}".encode()
-        assert (await rig.get("/a", {"accept-language": "fr"})).reason == "vary-miss"
-
-
-async def test_the_list_of_variants_comes_into_memory_once(tmp_path: Path) -> None:
-    async with Rig(tmp_path, BY_SCORE) as rig:
-        rig.origin.does("/a", by_field("accept"))
-        low = {"accept": "text/html", "x-user-score": "0"}
-        await rig.get("/a", low)
-        rig.forget_memory()
-        for _ in range(2):
-            got = await rig.get("/a", low)
-            assert (got.decision, got.tier) == ("hit", "cold")
-        assert len(rig.workers[0].memory) == 1
-
-
-async def test_the_form_of_a_selecting_value_does_not_count(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.does("/a", by_field("accept", vary="ACCEPT"))
-        await rig.get("/a", {"accept": "text/html, text/plain"})
-        assert (await rig.get("/a", {"accept": "text/html,text/plain"})).decision == "hit"
-        assert (await rig.get("/a", {"accept": "text/plain,text/html"})).decision == "miss"
-
-
-async def test_the_newest_of_several_that_match_is_given(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.does("/a", by_field("accept"))
-        both = {"accept": "x", "x-b": "y"}
-        await rig.get("/a", both)
-        rig.clock.pass_by(10)
-        rig.origin.does("/a", by_field("accept", "x-b"))
-        await rig.get("/a", both | {"cache-control": "no-cache"})
-        for in_memory in (True, False):
-            if not in_memory:
-                rig.forget_memory()
-            assert (await rig.get("/a", both)).body == b"accept=x,x-b=y"
-            got = await rig.get("/a", {"accept": "x"})
-            assert (got.decision, got.body, got.age) == ("hit", b"accept=x", 10), "the older one still fits this"
-
-
-async def test_an_answer_that_varies_on_everything_is_asked_for_each_time(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.does("/a", by_field("accept", vary="accept, *"))
-        for _ in range(2):
-            assert (await rig.get("/a", {"accept": "x"})).decision == "miss"
-
-
-@pytest.mark.parametrize("score", ["0.9", "0.5", "0"])
-async def test_an_unvaried_answer_after_varied_ones_is_found(tmp_path: Path, score: str) -> None:
-    async with Rig(tmp_path, BY_SCORE) as rig:
-        rig.origin.does("/a", by_field("accept"))
-        await rig.get("/a", {"accept": "x"})
-        rig.clock.pass_by(1)
-        rig.origin.says("/a", b"for all", cache_control="max-age=60")
-        assert (await rig.get("/a", {"accept": "y", "x-user-score": score})).decision == "miss"
-        for in_memory in (True, False):
-            if not in_memory:
-                rig.forget_memory()
-            for accept in ("y", "x", "z"):
-                got = await rig.get("/a", {"accept": accept, "x-user-score": score})
-                assert (got.decision, got.body) == ("hit", b"for all")
-
-
-@pytest.mark.parametrize("score", ["0.9", "0.5", "0"])
-async def test_a_varied_answer_after_an_unvaried_one_is_found(tmp_path: Path, score: str) -> None:
-    async with Rig(tmp_path, BY_SCORE) as rig:
-        rig.origin.says("/a", b"for all", cache_control="max-age=60")
-        await rig.get("/a", {"x-user-score": "0.9"})
-        rig.clock.pass_by(1)
-        rig.origin.does("/a", by_field("accept"))
-        await rig.get("/a", {"accept": "x", "cache-control": "no-cache", "x-user-score": score})
-        got = await rig.get("/a", {"accept": "x", "x-user-score": score})
-        assert (got.decision, got.body) == ("hit", b"accept=x")
-        assert (await rig.get("/a", {"accept": "y", "x-user-score": score})).decision == "miss"
-
-
-async def test_a_variant_is_validated_and_kept_as_such(tmp_path: Path) -> None:
-    def answer(request: Request) -> Reply:
-        accept = request.headers.get("accept") or ""
-        fields = (("vary", "accept"), ("etag", f'"{accept}"'), ("cache-control", "max-age=10"))
-        if request.headers.get("if-none-match") == f'"{accept}"':
-            return Reply(304, fields)
-        return Reply(200, fields, accept.encode())
-
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.does("/a", answer)
-        for accept in ("x", "y"):
-            await rig.get("/a", {"accept": accept})
-        rig.clock.pass_by(20)
-        for decision in ("revalidated", "hit"):
-            for accept in ("x", "y"):
-                got = await rig.get("/a", {"accept": accept})
-                assert (got.decision, got.body) == (decision, accept.encode())
-
-
-async def test_a_304_that_adds_vary_makes_a_variant_of_it(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.says("/a", b"one", cache_control="max-age=10", headers={"etag": '"1"'})
-        await rig.get("/a", {"accept": "x"})
-        rig.clock.pass_by(20)
-        rig.origin.says("/a", status=304, cache_control="max-age=60", headers={"etag": '"1"', "vary": "accept"})
-        assert (await rig.get("/a", {"accept": "x"})).body == b"one"
-        rig.origin.says("/a", b"other", cache_control="max-age=60", headers={"vary": "accept"})
-        for in_memory in (True, False):
-            if not in_memory:
-                rig.forget_memory()
-            assert (await rig.get("/a", {"accept": "x"})).decision == "hit"
-        assert (await rig.get("/a", {"accept": "y"})).body == b"other"
-        assert (await rig.get("/a", {"accept": "x"})).body == b"one"
-
-
-async def test_cookies_can_select(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.does("/a", by_field("cookie"))
-        await rig.get("/a", {"cookie": "sid=1"})
-        assert (await rig.get("/a", {"cookie": "sid=2"})).body == b"cookie=sid=2"
-        assert (await rig.get("/a", {"cookie": "sid=1"})).body == b"cookie=sid=1"
 
 
 # -- invalidation -------------------------------------------------------------------------------------------------
@@ -324,7 +182,7 @@ async def test_what_the_answer_names_is_invalid_too_within_its_origin(
 async def test_a_fill_that_began_before_an_invalidation_is_kept_nowhere(tmp_path: Path, score: str) -> None:
     async with Rig(tmp_path, BY_SCORE, workers=2) as rig:
         rig.origin.says("/a", b"old")
-        waiting = await sent(rig, "GET", headers={"x-user-score": score})
+        waiting = await rig.forwarded("GET", headers={"x-user-score": score})
         rig.origin.says("/a", b"new")
         await rig.ask("POST", "/a", worker=1)
         assert (await waiting.finish()).body == b"old", "it was asked for before"
@@ -337,10 +195,10 @@ async def test_a_fill_that_began_before_an_invalidation_is_kept_nowhere(tmp_path
 async def test_an_invalidation_in_the_middle_of_the_body_counts(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.does("/a", by_field("accept"))
-        waiting = await sent(rig, "GET", headers={"accept": "x"})
+        waiting = await rig.forwarded("GET", headers={"accept": "x"})
         await waiting.finish()
         rig.clock.pass_by(61)
-        waiting = await sent(rig, "GET", headers={"accept": "x"})
+        waiting = await rig.forwarded("GET", headers={"accept": "x"})
         rig.origin.does("/a", lambda _: Reply(204))
         await rig.ask("POST")
         await waiting.finish()
@@ -351,7 +209,7 @@ async def test_an_invalidation_in_the_middle_of_the_body_counts(tmp_path: Path) 
 async def test_a_write_still_under_way_at_an_invalidation_does_not_count(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.says("/a", b"old")
-        waiting = await sent(rig, "GET")
+        waiting = await rig.forwarded("GET")
         await waiting.finish()  # the write to the lower tier has not begun
         await rig.ask("POST")
         await rig.settle()
@@ -364,7 +222,7 @@ async def test_a_304_to_a_request_from_before_an_invalidation_does_not_revive(tm
         rig.origin.says("/a", b"old", cache_control="max-age=10", headers={"etag": '"1"'})
         await rig.get()
         rig.clock.pass_by(20)
-        waiting = await sent(rig, "GET")
+        waiting = await rig.forwarded("GET")
         await rig.ask("POST")
         assert (await waiting.finish()).body == b"old"
         rig.origin.says("/a", b"new", headers={"etag": '"2"'})
@@ -378,7 +236,7 @@ async def test_policies_that_came_into_force_meanwhile_are_thought_of(tmp_path: 
     async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s}", key="{query: {exclude: [u]}}")) as rig:
         rig.origin.says("/a?u=1", b"old")
         await rig.get("/a?u=1")
-        waiting = await sent(rig, "POST", "/a?u=1")
+        waiting = await rig.forwarded("POST", "/a?u=1")
         rig.install(PLAIN)
         await rig.get("/a?u=1")
         await waiting.finish()

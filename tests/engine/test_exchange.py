@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from cache_harness import START, Got, Rig, Sent, policies
+from cache_harness import Rig, policies
 from meshcache.engine.records import StoredResponse
-from meshcache.message import Headers, Peer, Response
-from meshcache.rfc.fields import format_http_date
+from meshcache.message import Headers, Response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
     from meshcache.tiers.base import TierRead
 
 PLAIN = policies(freshness="{defaultTtl: 60s}")
-
-
-async def sent(rig: Rig, method: str, path: str = "/a", **more: Any) -> Sent:
-    outcome = await rig.send(method, path, **more)
-    assert isinstance(outcome, Sent)
-    return outcome
 
 
 # -- hits and freshness -----------------------------------------------------------------------------------------
@@ -69,7 +62,7 @@ async def test_a_policy_binds_what_is_stored_already(tmp_path: Path) -> None:
         for in_memory in (True, False):
             if not in_memory:
                 rig.forget_memory()
-            waiting = await sent(rig, "GET")
+            waiting = await rig.forwarded("GET")
             assert (waiting.forward.decision, waiting.forward.reason) == ("miss", "stale")
             waiting.exchange.close()
         rig.install(policies(freshness="{defaultTtl: 10m}"))
@@ -133,7 +126,7 @@ async def test_the_age_of_the_origin_s_answer_counts(tmp_path: Path) -> None:
 async def test_the_time_on_the_way_counts_as_age(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.says("/a", cache_control="max-age=60")
-        waiting = await sent(rig, "GET")
+        waiting = await rig.forwarded("GET")
         rig.clock.pass_by(20)
         await waiting.finish()
         assert (await rig.get()).age == 20
@@ -202,11 +195,11 @@ async def test_never_stored(
         rig.origin.says("/a", **({"body": b"four"} | answer))  # type: ignore[arg-type]
         await rig.get("/a", request_headers)
         assert rig.meter.stores == [reason]
-        again = await sent(rig, "GET")
+        again = await rig.forwarded("GET")
         again.exchange.close()
         assert again.forward.decision == "miss"
         rig.forget_memory()
-        again = await sent(rig, "GET")
+        again = await rig.forwarded("GET")
         again.exchange.close()
         assert again.forward.decision == "miss"
 
@@ -214,20 +207,20 @@ async def test_never_stored(
 async def test_a_body_cut_off_is_forgotten_and_its_memory_given_back(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.says("/a", b"x" * 100_000, cut_off=True)
-        waiting = await sent(rig, "GET", chunk=30_000)
+        waiting = await rig.forwarded("GET", chunk=30_000)
         await waiting.finish()
         assert rig.cache.copies.used == 0
         waiting.exchange.close()
         waiting.exchange.on_end()
         assert rig.meter.stores == ["truncated"], "closing twice counts once, and nothing is stored after"
-        assert (await sent(rig, "GET")).forward.decision == "miss"
+        assert (await rig.forwarded("GET")).forward.decision == "miss"
 
 
 async def test_copies_under_way_are_counted_until_they_end(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN, copy_bytes=100) as rig:
         rig.origin.says("/a", b"x" * 60)
         rig.origin.says("/b", b"y" * 60)
-        one = await sent(rig, "GET", "/a")
+        one = await rig.forwarded("GET", "/a")
         await one.exchange.on_response(Response(200, Headers(one.reply.headers)))
         one.exchange.on_body(b"x" * 60)
         assert rig.cache.copies.used == 60
@@ -269,39 +262,6 @@ async def test_cache_status_of_the_caches_behind_stays_in_front(tmp_path: Path) 
         ]
         got = await rig.ask("POST")
         assert got.headers.get("cache-status") == 'inner; hit, meshcache; fwd=method; detail="method"'
-
-
-# -- authorization ----------------------------------------------------------------------------------------------
-
-
-async def test_an_anonymous_answer_is_not_given_to_an_authorized_caller(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.says("/a", b"for all", cache_control="max-age=60")
-        await rig.get()
-        rig.origin.says("/a", b"for bob", cache_control="private, max-age=60")
-        got = await rig.get("/a", {"authorization": "Bearer bob"})
-        assert (got.body, got.decision, got.reason) == (b"for bob", "miss", "request")
-        got = await rig.get()
-        assert (got.body, got.decision) == (b"for all", "hit"), "his own answer says nothing against the stored one"
-
-
-@pytest.mark.parametrize("directive", ["public", "s-maxage=60", "must-revalidate"])
-async def test_an_authorized_answer_is_shared_when_the_origin_says_so(tmp_path: Path, directive: str) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.says("/a", b"shared", cache_control=f"max-age=60, {directive}")
-        await rig.get("/a", {"authorization": "Bearer bob"})
-        assert (await rig.get("/a", {"authorization": "Bearer eve"})).decision == "hit"
-        assert (await rig.get("/a")).decision == "hit"
-
-
-async def test_an_authorized_caller_may_validate_what_was_stored_for_all(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.says("/a", b"one", cache_control="max-age=60", headers={"etag": '"1"'})
-        await rig.get()
-        got = await rig.get("/a", {"authorization": "Bearer bob"})
-        assert (got.body, got.decision) == (b"one", "revalidated")
-        rig.clock.pass_by(59)
-        assert (await rig.get()).decision == "hit"
 
 
 # -- bypass -----------------------------------------------------------------------------------------------------
@@ -363,8 +323,8 @@ async def test_only_unsafe_requests_are_watched(tmp_path: Path) -> None:
             ("OPTIONS", False),
             ("TRACE", False),
         ):
-            assert (await sent(rig, method)).forward.watch is watched
-        assert not (await sent(rig, "GET", headers={"range": "bytes=0-1"})).forward.watch
+            assert (await rig.forwarded(method)).forward.watch is watched
+        assert not (await rig.forwarded("GET", headers={"range": "bytes=0-1"})).forward.watch
 
 
 # -- a look-up that takes too long --------------------------------------------------------------------------------
@@ -456,345 +416,3 @@ async def test_a_tier_that_fails_is_a_miss(tmp_path: Path) -> None:
         assert (await rig.get()).decision == "hit"
         rig.forget_memory()
         assert (await rig.get()).decision == "miss"
-
-
-# -- validation ---------------------------------------------------------------------------------------------------
-
-
-async def stale(rig: Rig) -> None:
-    """Store an answer with an entity tag and let it grow stale."""
-    rig.origin.says(
-        "/a", b"one", cache_control="max-age=10", headers={"etag": '"1"', "x-a": "old", "content-type": "text/plain"}
-    )
-    await rig.get()
-    rig.clock.pass_by(20)
-
-
-async def test_a_304_brings_the_stored_answer_up_to_date(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
-        rig.origin.says("/a", b"one", cache_control="max-age=100", headers={"etag": '"1"', "x-a": "new"})
-        got = await rig.get()
-        assert rig.origin.asked[-1].headers.get("if-none-match") == '"1"'
-        assert (got.status, got.body, got.decision, got.age) == (200, b"one", "revalidated", 0)
-        assert (got.headers.get("x-a"), got.headers.get("content-type")) == ("new", "text/plain")
-        assert got.headers.get("cache-status") == (
-            'meshcache; fwd=stale; fwd-status=304; stored; detail="tier=hot policy=p"'
-        )
-        rig.clock.pass_by(99)
-        for in_memory in (True, False):
-            if not in_memory:
-                rig.forget_memory()
-            got = await rig.get()
-            assert (got.decision, got.age, got.headers.get("x-a")) == ("hit", 99, "new")
-
-
-async def test_a_304_by_last_modified(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        modified = format_http_date(START - 1000)
-        rig.origin.says("/a", b"one", cache_control="max-age=10", headers={"last-modified": modified})
-        await rig.get()
-        rig.clock.pass_by(20)
-        rig.origin.says("/a", status=304, headers={"last-modified": modified})
-        got = await rig.get()
-        assert rig.origin.asked[-1].headers.get("if-modified-since") == modified
-        assert (got.status, got.body, got.decision) == (200, b"one", "revalidated")
-
-
-async def test_a_304_for_something_else_is_not_kept(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
-        rig.origin.says("/a", status=304, headers={"etag": '"9"'})
-        got = await rig.get()
-        assert (got.status, got.body) == (200, b"one")
-        assert "stored" not in (got.headers.get("cache-status") or "")
-        await rig.settle()
-        rig.origin.says("/a", b"nine", headers={"etag": '"9"'})
-        assert (await rig.get()).body == b"nine"
-
-
-@pytest.mark.parametrize(
-    ("told", "kept"),
-    [
-        ("no-store", False),
-        ("private, max-age=60", False),
-        ("max-age=60", True),
-    ],
-)
-async def test_a_304_may_forbid_further_use(tmp_path: Path, told: str, kept: bool) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
-        rig.origin.says("/a", status=304, cache_control=told, headers={"etag": '"1"'})
-        got = await rig.get()
-        assert (got.status, got.body, got.decision) == (200, b"one", "revalidated")
-        assert ("; stored" in (got.headers.get("cache-status") or "")) == kept
-        await rig.settle()
-        assert isinstance(await rig.send("GET"), Got if kept else Sent)
-
-
-async def test_a_304_that_changes_what_is_varied_on_is_not_kept(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
-        rig.origin.says("/a", status=304, cache_control="max-age=60", headers={"etag": '"1"', "vary": "accept"})
-        assert (await rig.get("/a", {"accept": "text/html"})).body == b"one"
-        await rig.settle()
-        rig.origin.says("/a", b"other")
-        assert (await rig.get("/a", {"accept": "text/plain"})).body == b"other"
-
-
-async def test_a_304_to_an_authorized_request_changes_nothing_for_others(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.says("/a", b"one", cache_control="max-age=60", headers={"etag": '"1"'})
-        await rig.get()
-        rig.origin.says("/a", status=304, cache_control="private", headers={"etag": '"1"', "x-user": "bob"})
-        got = await rig.get("/a", {"authorization": "Bearer bob"})
-        assert (got.body, got.headers.get("x-user")) == (b"one", "bob")
-        await rig.settle()
-        got = await rig.get()
-        assert (got.decision, got.headers.get("x-user")) == ("hit", None)
-
-
-async def test_a_head_request_may_validate(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
-        got = await rig.ask("HEAD")
-        assert (got.status, got.body, got.decision) == (200, b"", "revalidated")
-        got = await rig.get()
-        assert (got.body, got.decision) == (b"one", "hit")
-
-
-async def test_a_changed_answer_replaces_the_stored_one_in_every_tier(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
-        rig.origin.says("/a", b"two", cache_control="max-age=100", headers={"etag": '"2"'})
-        got = await rig.get()
-        assert (got.body, got.decision) == (b"two", "revalidate")
-        for in_memory in (True, False):
-            if not in_memory:
-                rig.forget_memory()
-            assert (await rig.get()).body == b"two"
-
-
-async def test_a_changed_answer_that_may_not_be_stored_ends_the_stored_one(tmp_path: Path) -> None:
-    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s, staleIfError: 1h}")) as rig:
-        await stale(rig)
-        rig.origin.says("/a", b"secret", cache_control="no-store")
-        assert (await rig.get()).body == b"secret"
-        await rig.settle()
-        rig.origin.says("/a", b"oops", status=503)
-        assert (await rig.get()).body == b"oops", "nothing is there to stand in"
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 429])
-async def test_a_client_s_own_fault_does_not_end_what_is_stored(tmp_path: Path, status: int) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.says("/a", b"one")
-        await rig.get()
-        rig.origin.says("/a", b"no", status=status)
-        assert (await rig.get("/a", {"cache-control": "no-cache"})).status == status
-        await rig.settle()
-        assert (await rig.get()).body == b"one"
-
-
-@pytest.mark.parametrize("status", [404, 410])
-async def test_what_is_gone_ends_what_is_stored(tmp_path: Path, status: int) -> None:
-    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s, staleIfError: 1h}")) as rig:
-        rig.origin.says("/a", b"one")
-        await rig.get()
-        rig.origin.says("/a", b"no", status=status)
-        assert (await rig.get("/a", {"cache-control": "no-cache"})).status == status
-        await rig.settle()
-        assert isinstance(await rig.send("GET"), Sent)
-
-
-async def test_the_client_s_own_304_does_not_end_what_is_stored(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.says("/a", b"one")
-        await rig.get()
-        rig.origin.says("/a", status=304, headers={"etag": '"1"'})
-        got = await rig.get("/a", {"cache-control": "no-cache", "if-none-match": '"1"'})
-        assert got.status == 304
-        await rig.settle()
-        assert (await rig.get()).body == b"one"
-
-
-# -- the client's own conditions ------------------------------------------------------------------------------------
-
-
-async def test_a_client_that_holds_the_answer_gets_304(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.says("/a", b"one", headers={"etag": '"1"'})
-        await rig.get()
-        got = await rig.get("/a", {"if-none-match": 'W/"1", "7"'})
-        assert (got.status, got.body, got.decision) == (304, b"", "hit")
-        assert (await rig.get("/a", {"if-none-match": '"2"'})).status == 200
-        assert rig.origin.times == 1
-        assert rig.meter.bytes_served == {"hot": 3}
-
-
-async def test_the_client_s_condition_is_judged_by_the_answer_that_was_validated(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
-        got = await rig.get("/a", {"if-none-match": '"1"', "if-modified-since": format_http_date(START)})
-        assert (got.status, got.decision) == (304, "revalidated")
-        asked = rig.origin.asked[-1].headers
-        assert (asked.get("if-none-match"), asked.get("if-modified-since")) == ('"1"', None)
-        rig.clock.pass_by(20)
-        got = await rig.get("/a", {"if-none-match": '"old"'})
-        assert (got.status, got.body, got.decision) == (200, b"one", "revalidated")
-
-
-# -- stale-if-error ---------------------------------------------------------------------------------------------
-
-ON_ERROR = policies(freshness="{defaultTtl: 60s, staleIfError: 5m}")
-
-
-@pytest.mark.parametrize("from_origin", [True, False])
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
-async def test_a_stale_answer_stands_in_for_an_error(tmp_path: Path, status: int, from_origin: bool) -> None:
-    async with Rig(tmp_path, ON_ERROR) as rig:
-        rig.origin.says("/a", b"one")
-        await rig.get()
-        rig.clock.pass_by(100)
-        rig.origin.says("/a", b"oops", status=status, from_origin=from_origin)
-        got = await rig.get()
-        assert (got.status, got.body, got.decision, got.age) == (200, b"one", "stale-if-error", 100)
-        assert (got.headers.get("cache-status") or "").startswith("meshcache; hit; ttl=-40;")
-        rig.clock.pass_by(260.1)
-        assert (await rig.get()).status == status
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 501])
-async def test_it_does_not_stand_in_for_other_answers(tmp_path: Path, status: int) -> None:
-    async with Rig(tmp_path, ON_ERROR) as rig:
-        rig.origin.says("/a", b"one")
-        await rig.get()
-        rig.clock.pass_by(100)
-        rig.origin.says("/a", b"no", status=status)
-        assert (await rig.get()).status == status
-
-
-@pytest.mark.parametrize("forbids", ["must-revalidate", "proxy-revalidate", "no-cache"])
-async def test_it_does_not_stand_in_where_the_origin_forbids_it(tmp_path: Path, forbids: str) -> None:
-    async with Rig(tmp_path, ON_ERROR) as rig:
-        rig.origin.says("/a", b"one", cache_control=f"max-age=10, {forbids}", headers={"etag": '"1"'})
-        await rig.get()
-        rig.clock.pass_by(20)
-        rig.origin.says("/a", b"oops", status=503)
-        assert (await rig.get()).status == 503
-
-
-async def test_it_does_not_stand_in_for_an_authorized_caller(tmp_path: Path) -> None:
-    async with Rig(tmp_path, ON_ERROR) as rig:
-        rig.origin.says("/a", b"one")
-        await rig.get()
-        rig.origin.says("/a", b"oops", status=503)
-        assert (await rig.get("/a", {"authorization": "x"})).status == 503
-
-
-async def test_an_error_leaves_what_is_stored_in_place(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
-        rig.origin.says("/a", b"oops", status=503)
-        assert (await rig.get()).status == 503
-        await rig.settle()
-        rig.origin.says("/a", b"one", headers={"etag": '"1"'})
-        assert (await rig.get()).decision == "revalidated"
-
-
-# -- arms, score and revision -------------------------------------------------------------------------------------
-
-EXPERIMENT = """
-kind: CacheExperiment
-metadata: {name: e}
-spec:
-  routeRef: {name: all}
-  unit: [{header: x-user-id}]
-  arms:
-    - {name: one, policyRef: {name: p}, weight: 1}
-    - {name: two, policyRef: {name: p}, weight: 0, force: [{header: x-canary, exact: v2}]}
-"""
-
-
-async def test_arms_keep_their_own_answers(tmp_path: Path) -> None:
-    text = policies(
-        freshness="{defaultTtl: 60s}",
-        more=EXPERIMENT,
-        config="trust: {canaryHeader: {from: [{addresses: [10.0.0.1]}]}}",
-    )
-    async with Rig(tmp_path, text) as rig:
-        trusted = Peer("10.0.0.1")
-        canary = {"x-canary": "v2"}
-        rig.origin.says("/a", b"one")
-        await rig.get(headers={"x-user-id": "bob"})
-        got = await rig.get("/a", canary, peer=trusted)
-        assert (got.decision, got.reason) == ("miss", "uri-miss")
-        assert "arm=two" in (got.headers.get("cache-status") or "")
-        assert (await rig.get("/a", canary, peer=trusted)).decision == "hit"
-        assert (await rig.get("/a", canary, peer=Peer("10.0.0.2"))).tier == "hot", "not trusted: the first arm"
-        assert [row[4] for row in rig.meter.requests] == ["one", "two", "two", "one"]
-        assert rig.meter.units_missing == {"e": 1}
-
-
-async def test_releases_of_the_application_keep_their_own_answers(tmp_path: Path) -> None:
-    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s}", config="revision: {from: envoyCluster}")) as rig:
-        rig.origin.says("/a", b"one")
-        await rig.get(cluster="app-v1")
-        assert (await rig.get(cluster="app-v2")).decision == "miss"
-        assert (await rig.get(cluster="app-v1")).decision == "hit"
-
-
-BY_SCORE = policies(
-    freshness="{defaultTtl: 60s}",
-    placement="{hotAt: 70, warmAt: 30}",
-    config="trust: {scoreHeader: {from: [any]}}",
-)
-
-
-@pytest.mark.parametrize(
-    ("score", "tier", "then"), [("0.9", "hot", "warm"), ("0.5", "warm", "warm"), ("0", "cold", "cold")]
-)
-async def test_an_answer_is_written_where_its_caller_s_score_says(
-    tmp_path: Path, score: str, tier: str, then: str
-) -> None:
-    async with Rig(tmp_path, BY_SCORE) as rig:
-        rig.origin.says("/a", b"one")
-        scored = {"x-user-score": score}
-        await rig.get("/a", scored)
-        assert len(rig.workers[0].memory) == (1 if tier == "hot" else 0)
-        low = {"x-user-score": "0"}
-        assert (await rig.get("/a", low)).tier == tier, "every caller finds it, whatever he has earned"
-        rig.forget_memory()
-        assert (await rig.get("/a", low)).tier == then
-
-
-async def test_an_entry_moves_up_with_a_better_reader_and_never_down(tmp_path: Path) -> None:
-    async with Rig(tmp_path, BY_SCORE) as rig:
-        rig.origin.says("/a", b"one")
-        await rig.get("/a", {"x-user-score": "0.1"})
-        tiers = [(await rig.get("/a", {"x-user-score": score})).tier for score in ("0.1", "0.5", "0.5", "0.9", "0.1")]
-        assert tiers == ["cold", "cold", "warm", "warm", "hot"]
-        rig.forget_memory()
-        assert (await rig.get("/a", {"x-user-score": "0.1"})).tier == "warm"
-
-
-async def test_promotion_does_not_make_it_live_longer(tmp_path: Path) -> None:
-    async with Rig(tmp_path, BY_SCORE) as rig:
-        rig.origin.says("/a", b"one")
-        await rig.get("/a", {"x-user-score": "0.1"})
-        rig.clock.pass_by(50)
-        assert (await rig.get("/a", {"x-user-score": "0.9"})).tier == "cold"
-        rig.clock.pass_by(9)
-        assert (await rig.get()).tier == "hot"
-        rig.clock.pass_by(1)
-        assert (await rig.get()).decision == "miss"
-
-
-async def test_what_is_too_large_for_memory_goes_one_tier_down(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.says("/a", b"x" * (1 << 20))
-        rig.origin.says("/b", b"x" * (3 << 20))
-        await rig.get("/a")
-        await rig.get("/b")
-        assert (await rig.get("/a")).tier == "warm"
-        assert (await rig.get("/b")).tier == "cold"

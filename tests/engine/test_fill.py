@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache_harness import START, compiled, policies
+from cache_harness import compiled, policies
+from cache_origin import START
 from meshcache.engine.decisions import NoStoreReason
 from meshcache.engine.fill import CopyBudget, Fill, Target, unstorable
 from meshcache.engine.key import cache_key

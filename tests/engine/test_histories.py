@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cache_harness import Got, Reply, Rig, Sent, policies
+from cache_harness import Got, Rig, Sent, policies
+from cache_origin import Reply
 from meshcache.message import Headers, Request
 
 PATHS = ("/a", "/b")

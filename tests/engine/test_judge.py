@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cache_harness import START, compiled, policies
+from cache_harness import compiled, policies
+from cache_origin import START
 from meshcache.engine.judge import Use, judge, may_stand_in, use
 from meshcache.engine.records import StoredResponse
 from meshcache.message import Headers

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cache_harness import Reply, Rig, Sent, policies
+from cache_harness import Rig, Sent, policies
+from cache_origin import Reply
 from meshcache.engine.refresh import LEASE_SECONDS, RETRY_SECONDS
 
 if TYPE_CHECKING:
