@@ -210,7 +210,7 @@ class Worker:
 
     def __init__(self, rig: Rig, *, hot_bytes: int, copy_bytes: int) -> None:
         self._rig = rig
-        self.board = Board(rig.path / "board", slots=1 << 16, lease_buckets=16, clock=rig.clock)
+        self.board = Board(rig.path / "board", slots=1 << 16, lease_buckets=16, clock=rig.clock, wall_clock=rig.clock)
         self.memory = MemoryTier(hot_bytes)
         self.stack = TierStack(self.memory, rig.warm, rig.cold, self.board, rig.keyring, NoHooks())
         self.meter = CountingMeter()
@@ -263,7 +263,9 @@ class Rig:
         self._lookup_timeout = lookup_timeout
 
     async def __aenter__(self) -> Self:
-        self.board = Board(self.path / "board", slots=1 << 16, lease_buckets=16, clock=self.clock)
+        self.board = Board(
+            self.path / "board", slots=1 << 16, lease_buckets=16, clock=self.clock, wall_clock=self.clock
+        )
         # As a worker has them.
         presences = [Presence(self.path / f"{name}.presence") for name in ("warm", "cold")]
         warm = LmdbTier(self.path / "warm", 64 << 20, self.board, presence=presences[0], wall_clock=self.clock)

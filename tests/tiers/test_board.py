@@ -31,14 +31,16 @@ def test_epochs_change_with_a_bump_and_only_there(path: Path) -> None:
     assert board.epoch(resource(2)) == other
 
 
-def test_bump_all(path: Path) -> None:
-    board = Board(path)
-    before = [board.epoch(resource(n)) for n in range(10)]
-    board.bump(resource(3))
-    third = board.epoch(resource(3))
-    board.bump_all()
-    assert all(board.epoch(resource(n)) != before[n] for n in range(10))
-    assert board.epoch(resource(3)) != third
+def test_a_bump_leaves_its_time(path: Path) -> None:
+    board = Board(path, wall_clock=lambda: 1000.5)
+    assert board.bumped_at(resource(1)) == 0
+    board.bump(resource(1))
+    assert board.bumped_at(resource(1)) == 1000.5
+    assert board.bumped_at(resource(100)) == 0
+    last = (1 << 20) - 1
+    board.bump(resource(last))
+    assert Board(path).bumped_at(resource(last)) == 1000.5
+    assert board.lease(resource(1), 1.0) is not None, "nothing was written past its place"
 
 
 def test_a_second_board_on_the_file_sees_the_same(path: Path) -> None:

@@ -88,8 +88,31 @@ async def test_an_invalidation_reaches_warm_and_the_cold_folders_of_all_pods(pod
     await one.stack.drain(5.0)
     assert [await one.found_in(1), await two.found_in(1), await two.found_in(2)] == [None, None, None]
     assert two.hooks.refused == {(WARM, "epoch"): 1, (COLD, "epoch"): 1}
+    # So soon afterwards the clocks do not tell whether it was written before or after.
+    await two.fill(1, WARM)
+    assert [await one.found_in(1), await two.found_in(1)] == [None, WARM]
+    two.now += 3
     await two.fill(1, WARM)
     assert await one.found_in(1) is WARM
+    await one.stack.invalidate(R)
+    await one.stack.drain(5.0)
+    await one.fill(1, WARM)
+    assert await one.found_in(1) is WARM, "by its own board a pod knows at once"
+
+
+@pytest.mark.parametrize("writer", ["same pod", "another pod"])
+async def test_an_invalidation_is_known_to_all_workers_of_a_pod_before_the_store_hears_of_it(
+    pods: tuple[Pod, Pod], tmp_path: Path, valkey: LocalValkey, writer: str
+) -> None:
+    one, two = pods
+    await (one if writer == "same pod" else two).fill(1, WARM)
+    assert await one.found_in(1) is WARM
+    cut_off = Pod(tmp_path / "one", "redis://127.0.0.1:1/0")
+    await cut_off.stack.invalidate(R)
+    await cut_off.stack.drain(5.0)
+    assert cut_off.redis.owed
+    assert await one.found_in(1) is None
+    await cut_off.stack.close()
 
 
 async def test_a_fill_begun_before_another_pods_invalidation_is_dead(pods: tuple[Pod, Pod]) -> None:
@@ -175,6 +198,7 @@ async def test_killed_and_restarted_under_load_nothing_is_raised_and_caching_res
     await asyncio.gather(*tasks)
     await one.paid()
     await two.paid()
+    one.now = time.time() + 3  # no longer so soon after an invalidation that it might have come before
     await one.fill(100, WARM)
     assert await two.found_in(100) is WARM
 

@@ -6,6 +6,10 @@ stored under it dead rather than undead. A bump writes a new random word with on
 to lock.
 Resources that share a slot are invalidated together, which costs hits and nothing else.
 
+Times: beside its epoch, a bump leaves the time at which it was made, one for sixteen slots. A store that other pods
+share hears of an invalidation later than the workers of this pod do; by the time they pass over what it gives until
+then.
+
 Leases: buckets of eight rows, checked and set under an advisory record lock of the bucket (fcntl), whose holder
 only touches memory. Such locks do not exclude within a process, which is why a board belongs to one event loop.
 """
@@ -29,12 +33,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MAGIC = b"MCBOARD\x00"
-_VERSION = 1
+_VERSION = 2
 _HEAD = struct.Struct("=8sIII4x")
 _HEAD_BYTES = 64
 _BASE_WORD = 3
 """Index of the base word: the header before it holds magic, version and sizes (24 bytes)."""
 _BOOT_AT = 32
+_SLOTS_PER_TIME = 16
 _ROW = struct.Struct("=QQd")
 """One lease: fingerprint of what is leased (0 for a free row), token of the holder, deadline on CLOCK_MONOTONIC."""
 _ROWS_PER_BUCKET = 8
@@ -68,15 +73,18 @@ class Board:
         slots: int = 1 << 20,
         lease_buckets: int = 1 << 10,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`slots` and `lease_buckets` are powers of two; the file takes 8 and 256 bytes for each."""
+        """`slots` (16 or more) and `lease_buckets` are powers of two; the file takes 8.5 and 256 bytes for each."""
         if slots & (slots - 1) or lease_buckets & (lease_buckets - 1):
             raise ValueError("slots and lease_buckets must be powers of two")
         self._path = path
         self._slots = slots
         self._buckets = lease_buckets
         self._clock = clock
-        self._leases_at = _HEAD_BYTES + 8 * slots
+        self._wall_clock = wall_clock
+        self._times_at = _HEAD_BYTES + 8 * slots
+        self._leases_at = self._times_at + 8 * (slots // _SLOTS_PER_TIME)
         self._size = self._leases_at + _BUCKET_BYTES * lease_buckets
         try:
             self._open()
@@ -91,11 +99,14 @@ class Board:
 
     def bump(self, resource: bytes) -> None:
         """Give `resource` a new epoch, for every process at once: all that was stored for it is dead."""
-        self._words[self._slot(resource)] = secrets.randbits(64)
+        slot = self._slot(resource)
+        # The time first: who sees the new epoch sees it as well.
+        self._times[(slot - _HEAD_BYTES // 8) // _SLOTS_PER_TIME] = self._wall_clock()
+        self._words[slot] = secrets.randbits(64)
 
-    def bump_all(self) -> None:
-        """Give every resource a new epoch."""
-        self._words[_BASE_WORD] = secrets.randbits(64)
+    def bumped_at(self, resource: bytes) -> float:
+        """Unix seconds of the last bump of `resource`, or of one that shares its place; 0 when there was none."""
+        return self._times[(self._slot(resource) - _HEAD_BYTES // 8) // _SLOTS_PER_TIME]
 
     def lease(self, key: bytes, seconds: float) -> Lease | None:
         """Take the lease of `key` (a resource id, a storage key) for `seconds`, or None while someone has it.
@@ -151,7 +162,7 @@ class Board:
         if found is not None and (found.st_dev, found.st_ino) == self._identity:
             return False
         try:
-            old = (self._words, self._view, self._map, self._descriptor)
+            old = (self._words, self._times, self._view, self._map, self._descriptor)
             self._open()
         except OSError:
             return False
@@ -160,7 +171,7 @@ class Board:
 
     def close(self) -> None:
         """Unmap the file; the board must not be used afterwards."""
-        self._discard(self._words, self._view, self._map, self._descriptor)
+        self._discard(self._words, self._times, self._view, self._map, self._descriptor)
 
     def _slot(self, resource: bytes) -> int:
         return _HEAD_BYTES // 8 + (int.from_bytes(resource[:8], "little") & (self._slots - 1))
@@ -197,7 +208,8 @@ class Board:
         # In memory from the start: a page's first use would stop the event loop.
         self._map = mmap.mmap(descriptor, self._size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._view = memoryview(self._map)
-        self._words = self._view[: self._leases_at].cast("Q")
+        self._words = self._view[: self._times_at].cast("Q")
+        self._times = self._view[self._times_at : self._leases_at].cast("d")
 
     def _open_existing(self, boot: bytes) -> int | None:
         """A descriptor of the file at the path if it is a board of this form and this boot."""
@@ -238,8 +250,11 @@ class Board:
             scratch.unlink(missing_ok=True)
 
     @staticmethod
-    def _discard(words: memoryview, view: memoryview, mapped: mmap.mmap, descriptor: int) -> None:
+    def _discard(
+        words: memoryview[int], times: memoryview[float], view: memoryview, mapped: mmap.mmap, descriptor: int
+    ) -> None:
         words.release()
+        times.release()
         view.release()
         mapped.close()
         os.close(descriptor)

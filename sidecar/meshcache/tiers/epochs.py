@@ -24,16 +24,18 @@ class Epochs:
         """As it goes into an envelope."""
         return self.board + self.fleet
 
-    def spare(self, sealed: bytes, *, fleet_wide: bool) -> bool:
+    def spare(self, sealed: bytes, *, fleet_wide: bool, recent: bool) -> bool:
         """Whether an envelope with the epoch `sealed` is alive under these epochs, which were read just now.
 
         `fleet_wide` tells whether it comes from the shared store itself. There, other pods write under boards of
-        their own, and only the fleet's epoch counts. In a tier of this pod both count; the fleet's only if the
-        store told it: while it is away, this pod's own copies may be used, for as long as they are fresh.
+        their own, and only the fleet's epoch counts, for what was written under this pod's board as it is or is
+        `recent`: written after any invalidation by this pod, of which the store may not have heard yet. In a tier of
+        this pod both count; the fleet's only if the store told it: while it is away, this pod's own copies may be
+        used, for as long as they are fresh.
         """
         board, fleet = sealed[:EPOCH_BYTES], sealed[EPOCH_BYTES:]
         if fleet_wide:
-            return bool(self.fleet) and fleet == self.fleet
+            return bool(self.fleet) and fleet == self.fleet and (recent or board == self.board)
         return board == self.board and (not self.fleet or fleet == self.fleet)
 
 

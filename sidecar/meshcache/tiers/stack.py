@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _CLOCK_SKEW = 60.0
 """Seconds by which the clock of another writer may be ahead; what claims to be from later is not used."""
+_PODS_APART = 2.0
+"""Seconds by which the clocks of pods usually agree: what another pod wrote so soon after an invalidation by this one
+is not used here."""
 _BOARD_CHECK = 1.0
 """Seconds between two looks at whether the board's file is still the one that is mapped."""
 _OPENING_BYTES = 128 << 20
@@ -334,9 +337,10 @@ class TierStack:
         except TierError as error:
             self._hooks.tier_error(lower.name, error.kind)
             return None
+        recent = envelope.written_at > self._board.bumped_at(resource) + _PODS_APART
         # The second comparison: an invalidation may have come while the tier was read.
         if (
-            not epochs.spare(envelope.epoch, fleet_wide=lower is self._fleet)
+            not epochs.spare(envelope.epoch, fleet_wide=lower is self._fleet, recent=recent)
             or self._board.epoch(resource) != epochs.board
         ):
             self._hooks.entry_refused(lower.name, "epoch")
