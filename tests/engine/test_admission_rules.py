@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from meshcache.decisions import BypassReason
 from meshcache.engine.admission import bypass_reason
-from meshcache.engine.decisions import BypassReason
 from meshcache.message import Headers, Request
 
 

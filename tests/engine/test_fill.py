@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from cache_harness import compiled, policies
 from cache_origin import START
-from meshcache.engine.decisions import NoStoreReason
+from meshcache.decisions import NoStoreReason
+from meshcache.engine.epochs import Epochs
 from meshcache.engine.fill import CopyBudget, Fill, Target, unstorable
 from meshcache.engine.key import cache_key
 from meshcache.message import Headers, Request, Response
-from meshcache.tiers.epochs import Epochs
 
 SNAPSHOT = compiled(
     policies(

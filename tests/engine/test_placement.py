@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshcache.engine.decisions import TierName
+from meshcache.decisions import TierName
 from meshcache.engine.placement import earned_tiers, promoted_tiers, with_tiers_of
 from meshcache.policy.compiled import Placement
 

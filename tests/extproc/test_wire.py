@@ -10,7 +10,7 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshcache.engine.decisions import BypassReason, Decision, MissReason, TierName
+from meshcache.decisions import BypassReason, Decision, MissReason, TierName
 from meshcache.engine.outcome import Answer, Forward, Pass
 from meshcache.engine.records import StoredResponse
 from meshcache.extproc import wire

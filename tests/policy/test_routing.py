@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshcache.engine.explain import mismatch, rank
 from meshcache.message import Headers, Request
 from meshcache.policy.compiled import Match
-from meshcache.policy.explain import mismatch, rank
 from meshcache.policy.routing import RouteIndex, host_of, prefix_fits
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshcache.engine.decisions import MissReason
+from meshcache.decisions import MissReason
 from meshcache.rfc.cache_status import append, forwarded, hit, sf_string
 
 SF_STRING = re.compile(r'"(?:[ !#-\[\]-~]|\\["\\])*"')

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshcache.engine.decisions import NoStoreReason
+from meshcache.decisions import NoStoreReason
 from meshcache.message import Headers
 from meshcache.rfc.cache_control import CacheControl, request_cache_control
 from meshcache.rfc.storing import (

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from tier_helpers import CountingHooks, key, limits, resource, response
 
-from meshcache.engine.decisions import TierName
+from meshcache.decisions import TierName
+from meshcache.engine.epochs import UNKNOWN, Epochs
 from meshcache.engine.records import VariantIndex
 from meshcache.policy.compiled import TierLimits
 from meshcache.tiers import stack as stack_module
 from meshcache.tiers.base import TierError, TierRead, Trouble
 from meshcache.tiers.board import Board
 from meshcache.tiers.envelope import seal
-from meshcache.tiers.epochs import UNKNOWN, Epochs
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier

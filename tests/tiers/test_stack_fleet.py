@@ -11,10 +11,10 @@ import pytest
 from tier_helpers import CountingHooks, key, limits, resource, response
 
 from fixtures_valkey import LocalValkey
-from meshcache.engine.decisions import TierName
+from meshcache.decisions import TierName
+from meshcache.engine.epochs import Epochs
 from meshcache.policy.compiled import TierLimits
 from meshcache.tiers.board import Board
-from meshcache.tiers.epochs import Epochs
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
 from meshcache.tiers.redis import RedisTier

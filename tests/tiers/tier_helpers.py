@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from meshcache.engine.decisions import TierName
+from meshcache.decisions import TierName
 from meshcache.engine.records import StoredResponse
 from meshcache.policy.compiled import TierLimits, Tiers
 from meshcache.tiers.hooks import NoHooks

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import typer
 
 if TYPE_CHECKING:
+    from meshcache.engine.explain import Explanation
     from meshcache.message import Request
-    from meshcache.policy.explain import Explanation
 
 
 def explain(
@@ -38,9 +38,9 @@ def explain(
     Example: meshcache explain --url http://localhost/v1/images/7 -H 'x-canary: v2'
     """
     from meshcache.cli.app import CommandError
+    from meshcache.engine.explain import explain as explain_request
     from meshcache.policy.compile import compile_documents
     from meshcache.policy.errors import PolicyErrors
-    from meshcache.policy.explain import explain as explain_request
     from meshcache.policy.sources import FolderSource
 
     secret = _secret(data) if data is not None else b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshcache.engine.decisions import BypassReason
+from meshcache.decisions import BypassReason
 
 if TYPE_CHECKING:
     from meshcache.message import Request

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.admission import effective_method
-from meshcache.engine.decisions import NoStoreReason, TierName
 from meshcache.engine.exchange import Exchange
 from meshcache.engine.fill import NOT_REPLAYED, CopyBudget, supersedes, unstorable
 from meshcache.engine.judge import judge

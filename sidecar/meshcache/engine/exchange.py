@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReason, TierName
 from meshcache.engine.admission import bypass_reason, effective_method
-from meshcache.engine.decisions import BypassReason, Decision, MissReason, NoStoreReason, TierName
+from meshcache.engine.epochs import UNKNOWN
 from meshcache.engine.fill import Fill, unstorable
 from meshcache.engine.judge import Use, may_stand_in, use
 from meshcache.engine.key import cache_key
@@ -23,7 +24,6 @@ from meshcache.rfc import cache_status
 from meshcache.rfc.invalidation import is_unsafe
 from meshcache.rfc.stale import ERROR_STATUSES
 from meshcache.rfc.validation import add_validators, not_modified, validates
-from meshcache.tiers.epochs import UNKNOWN
 
 if TYPE_CHECKING:
     from meshcache.engine.cache import Cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from meshcache.engine.decisions import NoStoreReason
+from meshcache.decisions import NoStoreReason
 from meshcache.engine.lifetime import lifetime
 from meshcache.engine.records import StoredResponse
 from meshcache.rfc.age import age_value
@@ -14,12 +14,12 @@ from meshcache.rfc.storing import may_use_heuristics, no_store_reason, storable_
 from meshcache.rfc.vary import parse_vary, selecting_values
 
 if TYPE_CHECKING:
+    from meshcache.engine.epochs import Epochs
     from meshcache.engine.key import CacheKey
     from meshcache.engine.records import VariantIndex
     from meshcache.message import Headers, Request, Response
     from meshcache.policy.compiled import Policy
     from meshcache.policy.snapshot import Selection
-    from meshcache.tiers.epochs import Epochs
 
 NOT_REPLAYED = frozenset({"content-length", "cache-status"})
 """Computed anew for each answer."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from meshcache.engine.decisions import TierName
+from meshcache.decisions import TierName
+from meshcache.engine.epochs import UNKNOWN, Epochs
 from meshcache.engine.fill import Target
 from meshcache.engine.judge import Judgement, judge
 from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.engine.variants import variant_keys
-from meshcache.tiers.epochs import UNKNOWN, Epochs
 
 if TYPE_CHECKING:
     from meshcache.engine.key import CacheKey

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from meshcache.engine.decisions import BypassReason, Decision, MissReason, TierName
+    from meshcache.decisions import BypassReason, Decision, MissReason, TierName
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Field
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshcache.engine.decisions import TierName
+from meshcache.decisions import TierName
 
 if TYPE_CHECKING:
     from meshcache.policy.compiled import Placement

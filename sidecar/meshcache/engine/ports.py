@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from meshcache.engine.decisions import TierName
+    from meshcache.decisions import TierName
     from meshcache.engine.fill import CopyBudget
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Headers, Response

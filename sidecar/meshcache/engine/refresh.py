@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from meshcache.engine.decisions import NoStoreReason, TierName
+from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.fill import Fill, supersedes, unstorable
 from meshcache.engine.judge import Use, judge, use
 from meshcache.engine.key import RETARGETING

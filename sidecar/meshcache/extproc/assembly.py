@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
+from meshcache.decisions import TierName
 from meshcache.engine.cache import Cache
-from meshcache.engine.decisions import TierName
 from meshcache.extproc import wire
 from meshcache.extproc.control import DEFAULT_COLD_BYTES, DEFAULT_HOT_BYTES
 from meshcache.extproc.conversation import ExternalProcessor

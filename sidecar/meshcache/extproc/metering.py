@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from meshcache.engine.decisions import TierName
+    from meshcache.decisions import TierName
     from meshcache.observe.metrics import Metrics
     from meshcache.tiers.hooks import Stage
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from meshcache.engine.decisions import MissReason
+    from meshcache.decisions import MissReason
 
 CACHE_NAME = "meshcache"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshcache.engine.decisions import NoStoreReason
+from meshcache.decisions import NoStoreReason
 from meshcache.rfc.cache_control import CacheControl
 from meshcache.rfc.fields import format_http_date, is_field_value, is_token
 from meshcache.rfc.hop_by_hop import hop_by_hop_names

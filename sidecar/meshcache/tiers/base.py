@@ -6,14 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from meshcache.engine.decisions import TierName
-
-KEY_BYTES = 32
-"""Length of a storage key."""
-RESOURCE_BYTES = 16
-"""Length of a resource id."""
-EPOCH_BYTES = 8
-"""Length of an invalidation epoch, of a board as of a fleet-wide store."""
+from meshcache.decisions import TierName
 
 
 class Trouble(StrEnum):

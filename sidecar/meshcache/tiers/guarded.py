@@ -15,7 +15,7 @@ from meshcache.tiers.deadline import Deadline
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from meshcache.engine.decisions import TierName
+    from meshcache.decisions import TierName
     from meshcache.tiers.base import Tier
     from meshcache.tiers.hooks import TierHooks
 

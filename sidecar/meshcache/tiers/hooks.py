@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from meshcache.engine.decisions import TierName
+    from meshcache.decisions import TierName
 
 Stage = Literal["lookup", "warm", "cold", "store"]
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from meshcache.engine.decisions import TierName
+from meshcache.decisions import TierName
 from meshcache.tiers.base import TierError, TierRead, Trouble
 from meshcache.tiers.lmdb_file import LmdbFile, Operation
 from meshcache.tiers.threads import Threads

@@ -7,7 +7,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from meshcache.engine.decisions import TierName
+from meshcache.decisions import TierName
 from meshcache.tiers.base import TierError, TierRead, Trouble
 from meshcache.tiers.object_folder import ObjectFolder
 from meshcache.tiers.threads import Threads

@@ -32,8 +32,9 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from meshcache.engine.decisions import TierName
-from meshcache.tiers.base import EPOCH_BYTES, TierError, TierRead, Trouble
+from meshcache.decisions import TierName
+from meshcache.engine.epochs import EPOCH_BYTES
+from meshcache.tiers.base import TierError, TierRead, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from meshcache.engine.decisions import TierName
+from meshcache.decisions import TierName
+from meshcache.engine.epochs import Epochs
 from meshcache.tiers.base import TierError, TierRead, Trouble
 from meshcache.tiers.envelope import LARGE, BadEnvelope, Envelope, record_size, seal, unseal
-from meshcache.tiers.epochs import Epochs
 from meshcache.tiers.guarded import GuardedTier, Write
 from meshcache.tiers.hooks import NoHooks, TierHooks
 from meshcache.tiers.memory import HotEntry

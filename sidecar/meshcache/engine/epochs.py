@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshcache.tiers.base import EPOCH_BYTES
+EPOCH_BYTES = 8
+"""Length of an invalidation epoch, of a board as of a fleet-wide store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,83 @@
+"""Imports go one way: what a package may import at run time, lowest first. Types alone may come from anywhere."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import meshcache
+import pytest
+
+ROOT = Path(meshcache.__file__).parent
+
+ALLOWED: dict[str, set[str]] = {
+    "message": set(),
+    "decisions": set(),
+    "process": set(),
+    "eviction": set(),
+    "experiment": set(),
+    "observe": set(),
+    "rfc": {"message", "decisions"},
+    "policy": {"experiment"},
+    "engine": {"message", "decisions", "rfc", "experiment", "policy"},
+    "tiers": {"decisions", "engine", "eviction"},
+    "envoy": {"policy"},
+    "admin": {"observe", "process"},
+    "demo": {"process"},
+    "extproc": {"message", "decisions", "rfc", "policy", "engine", "tiers", "observe", "process"},
+}
+"""`cli` is on top and may import everything."""
+
+PURE = ("message", "decisions", "rfc", "engine", "eviction", "experiment")
+"""No I/O and no protobuf: time, randomness and stores come in as arguments."""
+
+IMPURE = {"asyncio", "socket", "os", "time", "random", "secrets", "pathlib", "threading", "subprocess", "httpx", "grpc"}
+IMPURE |= {"envoy", "google", "lmdb", "redis", "starlette", "uvicorn", "structlog", "pydantic", "yaml"}
+
+
+def files() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def package(path: Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    return parts[0] if len(parts) > 1 else path.stem
+
+
+def imported(path: Path) -> set[str]:
+    """Modules that importing `path`, or calling its functions, imports; not those for type checkers alone."""
+    names: set[str] = set()
+
+    class Visitor(ast.NodeVisitor):
+        def visit_If(self, node: ast.If) -> None:
+            if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+                self.generic_visit(node)
+
+        def visit_Import(self, node: ast.Import) -> None:
+            names.update(alias.name for alias in node.names)
+
+        def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+            if node.module == "meshcache":
+                names.update(f"meshcache.{alias.name}" for alias in node.names)
+            elif node.module:
+                names.add(node.module)
+
+    Visitor().visit(ast.parse(path.read_text(encoding="utf-8")))
+    return names
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path: Path) -> None:
+    mine = package(path)
+    if mine in ("cli", "__main__", "__init__"):
+        return
+    targets = {name.split(".")[1] for name in imported(path) if name.startswith("meshcache.")} - {mine, "__version__"}
+    assert targets <= ALLOWED[mine], f"{mine} imports {sorted(targets - ALLOWED[mine])}"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in files() if package(path) in PURE], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_the_core_does_no_io(path: Path) -> None:
+    outside = {name.split(".")[0] for name in imported(path)} & IMPURE
+    assert not outside
