@@ -100,6 +100,15 @@ async def test_a_status_is_stored_with_its_answer(mesh, origin, path, status):
     assert origin.count(path) == 1
 
 
+async def test_an_answer_of_no_type_is_not_given_one(mesh, origin, path):
+    origin.script(path, reply(200, [FRESH], b"<html>"))
+    assert "content-type" not in (await mesh.get(path)).headers
+    for method in ("GET", "HEAD"):
+        answer = await mesh.get(path, method=method)
+        assert verdict(answer).hit
+        assert answer.headers.get("content-type", "") == ""
+
+
 async def test_an_empty_answer_stays_empty(mesh, origin, path):
     origin.script(path, reply(200, [FRESH], b""))
     await mesh.get(path)

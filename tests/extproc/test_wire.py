@@ -139,7 +139,7 @@ def test_any_octets_come_through_and_go_out_again(fields: list[tuple[str, bytes]
     response = wire.response_of(response_headers(fields))
     assert request.headers == response.headers
     assert [(name, value.encode("latin-1")) for name, value in request.headers] == fields
-    reply = parsed(wire.render(stored(request.headers.fields)))
+    reply = parsed(wire.render(stored(request.headers.fields, body=b"")))
     out = options(reply.immediate_response.headers)
     assert [(name, value) for name, value, _ in out] == fields
     assert [append for *_, append in out] == [
@@ -217,6 +217,7 @@ def test_a_hit_of_any_size(size: int, rendered: bool) -> None:
 def test_a_hit_put_together_from_parts_is_what_protobuf_would_write_at_once(
     fields: list[tuple[str, str]], body: bytes, age: int, cache_status: str, status: int
 ) -> None:
+    fields = [("content-type", "text/plain"), *fields]
     whole = ProcessingResponse()
     immediate = whole.immediate_response
     immediate.status.code = status
@@ -244,6 +245,21 @@ def test_a_304_has_no_body_and_leaves_out_what_the_client_has(rendered: bool) ->
         "age",
         "cache-status",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "body", "types"),
+    [
+        ((), b"<html>", [b""]),
+        ((), b"", []),
+        ((("content-type", "text/html"),), b"<html>", [b"text/html"]),
+    ],
+)
+def test_what_has_no_type_is_not_text_plain(
+    fields: tuple[tuple[str, str], ...], body: bytes, types: list[bytes]
+) -> None:
+    reply = answer(stored(fields, body=body)).immediate_response
+    assert [value for name, value, _ in options(reply.headers) if name == "content-type"] == types
 
 
 def test_an_answer_without_body_has_none() -> None:

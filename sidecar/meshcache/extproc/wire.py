@@ -134,7 +134,11 @@ def _from_origin(message: ProcessingRequest) -> bool:
 
 def render(stored: StoredResponse) -> bytes:
     """The head of a hit, serialised once and kept beside the entry in process memory: status and stored fields."""
-    return _head(stored.status, stored.fields)
+    fields = stored.fields
+    if stored.body and not any(name == "content-type" for name, _ in fields):
+        # Envoy would make it text/plain. An empty type says as little as none: whoever reads it looks for himself.
+        fields = (*fields, ("content-type", ""))
+    return _head(stored.status, fields)
 
 
 def answer(outcome: Answer) -> bytes:
