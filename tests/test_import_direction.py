@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import meshcache
 import pytest
+
+import meshcache
 
 ROOT = Path(meshcache.__file__).parent
 

@@ -37,7 +37,7 @@ MODIFIED = ("last-modified", at(-1000))
     ],
 )
 def test_add_validators(request_fields: Fields, stored: Fields, expected: dict[str, str | None]) -> None:
-    assert add_validators(Headers(request_fields), stored) == expected
+    assert add_validators(Headers(request_fields), stored, now=NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_add_validators(request_fields: Fields, stored: Fields, expected: dict[s
     ],
 )
 def test_which_304_speaks_of_the_stored_response(stored: Fields, received: Fields, expected: bool) -> None:
-    assert validates(stored, Headers(received)) is expected
+    assert validates(stored, Headers(received), now=NOW) is expected
 
 
 def test_freshened_replaces_adds_and_keeps() -> None:
@@ -160,7 +160,7 @@ def test_freshened_obeys_a_qualified_no_cache_of_either_response() -> None:
     ],
 )
 def test_not_modified(request_fields: Fields, stored: Fields, expected: bool) -> None:
-    assert not_modified(Headers(request_fields), stored, 200) is expected
+    assert not_modified(Headers(request_fields), stored, 200, response_time=NOW) is expected
 
 
 def test_the_time_of_arrival_stands_in_for_dates() -> None:
@@ -171,7 +171,7 @@ def test_the_time_of_arrival_stands_in_for_dates() -> None:
 
 @pytest.mark.parametrize("status", [301, 404, 500])
 def test_only_successes_have_preconditions(status: int) -> None:
-    assert not not_modified(Headers([("if-none-match", "*")]), [ETAG], status)
+    assert not not_modified(Headers([("if-none-match", "*")]), [ETAG], status, response_time=NOW)
 
 
 def test_fields_of_a_generated_304() -> None:
@@ -204,9 +204,9 @@ fields = st.lists(
 
 @given(fields, fields)
 def test_validation_is_total(one: Fields, other: Fields) -> None:
-    add_validators(Headers(one), other)
-    validates(one, Headers(other))
-    not_modified(Headers(one), other, 200)
+    add_validators(Headers(one), other, now=NOW)
+    validates(one, Headers(other), now=NOW)
+    not_modified(Headers(one), other, 200, response_time=NOW)
     not_modified_fields(one)
 
 
@@ -218,6 +218,6 @@ def test_freshening_twice_with_the_same_304_changes_nothing_more(stored: Fields,
 
 @given(fields)
 def test_a_client_that_sends_the_stored_tag_gets_a_304(stored: Fields) -> None:
-    validator = add_validators(Headers(), stored).get("if-none-match")
+    validator = add_validators(Headers(), stored, now=NOW).get("if-none-match")
     if validator is not None:
-        assert not_modified(Headers([("if-none-match", validator)]), stored, 200)
+        assert not_modified(Headers([("if-none-match", validator)]), stored, 200, response_time=NOW)

@@ -162,7 +162,7 @@ class Exchange:
         if verdict is Use.ACCEPTED_STALE:
             return self._answer(Decision.HIT, candidate)
         reason = MissReason.REQUEST if verdict is Use.VALIDATE_BY_REQUEST else MissReason.STALE
-        changes = add_validators(self.request.headers, candidate.stored.fields)
+        changes = add_validators(self.request.headers, candidate.stored.fields, now=self.now)
         if not changes:
             return self._forward(Decision.MISS, reason)
         forward = self._forward(Decision.REVALIDATE, reason)
@@ -229,7 +229,7 @@ class Exchange:
 
     def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer:
         """The origin says that what is stored is still right: it becomes the answer, brought up to date."""
-        if validates(candidate.stored.fields, response.headers):
+        if validates(candidate.stored.fields, response.headers, now=now):
             candidate, refused = self._cache.freshen(lookup.target(), candidate, response, now)
             kept = refused is None
         else:

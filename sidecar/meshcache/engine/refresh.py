@@ -122,7 +122,7 @@ class Refreshes:
                 cache.promote(target, fresh, (TierName.HOT,), target.request_time)
                 return "found"
         request = refresh_request(target.request, candidate.stored, target.policy.key)
-        validators = add_validators(_NOTHING_ASKED, candidate.stored.fields)
+        validators = add_validators(_NOTHING_ASKED, candidate.stored.fields, now=target.request_time)
         conditional = [(name, value) for name, value in validators.items() if value is not None]
         limits = target.policy.tiers
         response, body = await refresher.fetch(
@@ -132,7 +132,7 @@ class Refreshes:
         # The response answers what the refresh asked, which is the client's request without his conditions.
         target = target.asking(request.headers)
         if response.status == 304 and conditional:
-            if not validates(candidate.stored.fields, response.headers):
+            if not validates(candidate.stored.fields, response.headers, now=now):
                 cache.forget(candidate)
                 return "mismatch"
             _, refused = cache.freshen(target, candidate, response, now)

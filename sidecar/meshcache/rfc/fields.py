@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -120,14 +119,14 @@ def delta_seconds(text: str) -> int | None:
     return min(int(text), MAX_DELTA_SECONDS)
 
 
-def http_date(text: str, now: float | None = None) -> float | None:
+def http_date(text: str, now: float) -> float | None:
     """Unix seconds of an HTTP-date in any of its three forms (RFC 9110 section 5.6.7), or None.
 
     Letters are matched without regard to case and `UTC` passes for `GMT` (RFC 9111 section 4.2); all else is
     strict. The name of the weekday must be one, though not the right one. A leap second counts as the second
     before it, the nearest time that is not later. Two dates joined by a comma are no date.
 
-    `now` (Unix seconds) gives the century to RFC 850's two-digit years; by default the present.
+    `now` (Unix seconds) gives the century to RFC 850's two-digit years.
     """
     if not text.isascii():
         return None
@@ -136,7 +135,7 @@ def http_date(text: str, now: float | None = None) -> float | None:
         return _imf_fixdate(lowered)
     if len(lowered) == 24 and lowered[3] == " ":
         return _asctime(lowered)
-    return _rfc850(lowered, time.time() if now is None else now)
+    return _rfc850(lowered, now)
 
 
 def format_http_date(seconds: float) -> str:

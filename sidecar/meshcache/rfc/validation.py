@@ -1,6 +1,7 @@
 """Validation of stored responses, and of clients' copies by them (RFC 9111 section 4.3, RFC 9110 section 13).
 
-Stored fields come as in `StoredResponse.fields`: pairs of lower-case name and value.
+Stored fields come as in `StoredResponse.fields`: pairs of lower-case name and value. `now` and `response_time` are Unix
+seconds; they give the century to dates with two-digit years.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _NOT_UPDATED = frozenset(
 _NOT_IN_304 = _NOT_UPDATED | {"content-language", "content-type"}
 
 
-def add_validators(request_headers: Headers, stored_fields: Iterable[Field]) -> Mapping[str, str | None]:
+def add_validators(request_headers: Headers, stored_fields: Iterable[Field], *, now: float) -> Mapping[str, str | None]:
     """The request fields to set (value) or remove (None) so that the origin validates the stored response.
 
     Both validators go when both are stored (RFC 9111 section 4.3.1). The client's own `if-none-match` and
@@ -46,7 +47,7 @@ def add_validators(request_headers: Headers, stored_fields: Iterable[Field]) -> 
     changes: dict[str, str | None] = {}
     if etag is not None and parse_entity_tag(etag) is not None:
         changes["if-none-match"] = etag
-    if last_modified is not None and http_date(last_modified) is not None:
+    if last_modified is not None and http_date(last_modified, now) is not None:
         changes["if-modified-since"] = last_modified
     if changes:
         for name in ("if-none-match", "if-modified-since"):
@@ -55,7 +56,7 @@ def add_validators(request_headers: Headers, stored_fields: Iterable[Field]) -> 
     return changes
 
 
-def validates(stored_fields: Iterable[Field], not_modified_headers: Headers) -> bool:
+def validates(stored_fields: Iterable[Field], not_modified_headers: Headers, *, now: float) -> bool:
     """Whether a 304 to a request made by `add_validators` speaks of this stored response (RFC 9111 section 4.3.4).
 
     A strong entity tag must equal the stored one, both being strong; a weak one must equal it; else the dates of
@@ -76,8 +77,8 @@ def validates(stored_fields: Iterable[Field], not_modified_headers: Headers) -> 
         return False
     if last_modified == stored_modified:
         return True
-    modified = http_date(last_modified)
-    return modified is not None and modified == http_date(stored_modified)
+    modified = http_date(last_modified, now)
+    return modified is not None and modified == http_date(stored_modified, now)
 
 
 def freshened(
@@ -101,7 +102,7 @@ def freshened(
 
 
 def not_modified(
-    request_headers: Headers, stored_fields: Iterable[Field], status: int, *, response_time: float | None = None
+    request_headers: Headers, stored_fields: Iterable[Field], status: int, *, response_time: float
 ) -> bool:
     """Whether the client's copy is current, so that a GET or HEAD gets 304 for this stored response.
 
@@ -120,14 +121,14 @@ def not_modified(
     if_modified_since = request_headers.get("if-modified-since")
     if if_modified_since is None:
         return False
-    since = http_date(if_modified_since)
+    since = http_date(if_modified_since, response_time)
     if since is None:
         return False
     stored = Headers(stored_fields)
     modified = stored.get("last-modified")
     if modified is None:
         modified = stored.get("date")
-    changed = response_time if modified is None else http_date(modified)
+    changed = response_time if modified is None else http_date(modified, response_time)
     return changed is not None and changed <= since
 
 
