@@ -90,6 +90,8 @@ def test_nothing_but_request_headers_is_sent_unasked(options):
 def test_the_message_timeout_is_the_given_one(options):
     ext_proc = _manager(replace(options, message_timeout=0.325))["http_filters"][1]["typed_config"]
     assert ext_proc["message_timeout"] == "0.325s"
+    # Without a maximum Envoy takes no other timeout from the sidecar.
+    assert "max_message_timeout" not in ext_proc
 
 
 def test_an_unlimited_route_timeout_is_written_out(options):

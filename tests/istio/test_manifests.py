@@ -49,6 +49,39 @@ def test_the_generator_writes_and_its_check_notices_a_difference(tmp_path, capsy
     assert capsys.readouterr().err.strip() == str(written)
 
 
+def _policy_folder(tmp_path, config):
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "plain.yaml").write_text(
+        "# Not a\n# kind: CacheConfig\napiVersion: meshcache.dev/v1alpha1\nkind: CachePolicy\n"
+        'metadata:\n  name: plain\n  annotations: {note: "\\nkind: CacheConfig\\n"}\nspec: {eviction: lru}\n'
+    )
+    (folder / "config.yaml").write_text(config)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "kind: CacheConfig # ours\napiVersion: meshcache.dev/v1alpha1\nmetadata: {name: default}\nspec: {}\n",
+        '{"apiVersion": "meshcache.dev/v1alpha1", "kind": "CacheConfig", "metadata": {"name": "default"}, "spec": {}}',
+        "---\n---\napiVersion: meshcache.dev/v1alpha1\nkind: 'CacheConfig'\nmetadata: {name: default}\nspec: {}\n",
+    ],
+)
+def test_the_config_is_left_out_by_what_it_is_not_by_how_it_is_written(tmp_path, config):
+    copied = [path for path in manifests(ISTIO, _policy_folder(tmp_path, config)) if path.parent.name == "policies"]
+    assert [path.name for path in copied] == ["plain.yaml"]
+
+
+def test_a_config_among_policies_is_refused(tmp_path, capsys):
+    head = "apiVersion: meshcache.dev/v1alpha1\nmetadata: {name: other}\n"
+    both = f"{head}kind: CacheConfig\nspec: {{}}\n---\n{head}kind: CachePolicy\nspec: {{eviction: lru}}\n"
+    folder = _policy_folder(tmp_path, both)
+    assert main([str(tmp_path / "istio"), "--policies", str(folder)]) == 2
+    assert "config.yaml: the CacheConfig must stand in a file of its own" in capsys.readouterr().err
+    assert not (tmp_path / "istio").exists()
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ISTIO)))
 def test_every_file_parses(path):
     assert all(isinstance(document, dict) for document in yaml.safe_load_all(path.read_text()))

@@ -78,12 +78,11 @@ def _timeout(policies: Path | None) -> float:
 
 def _filters(sockets: Sequence[Path], timeout: float) -> dict[str, Any]:
     from meshcache.envoy import clusters, filters
-    from meshcache.envoy.bootstrap import MAX_MESSAGE_TIMEOUT
     from meshcache.envoy.render import to_plain
 
     chain = [
         filters.outer_strip(),
-        filters.ext_proc(message_timeout=timeout, max_message_timeout=MAX_MESSAGE_TIMEOUT),
+        filters.ext_proc(message_timeout=timeout),
         filters.router(),
     ]
     return {

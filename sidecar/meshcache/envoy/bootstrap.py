@@ -57,9 +57,6 @@ HTTP_CONNECTION_MANAGER = "envoy.filters.network.http_connection_manager"
 STREAM_IDLE_TIMEOUT = 300.0
 """Seconds without a byte in either direction after which a stream is cut; the only bound on slow origins."""
 
-MAX_MESSAGE_TIMEOUT = 30.0
-"""Seconds that the sidecar may make Envoy wait for one reply at most, by `override_message_timeout`."""
-
 
 @dataclass(frozen=True, slots=True)
 class DirectResponse:
@@ -83,7 +80,6 @@ class BootstrapOptions:
     """A unix socket (mode 0600), or an address and port."""
     message_timeout: float = 0.2
     """See `timeouts.message_timeout`."""
-    max_message_timeout: float = MAX_MESSAGE_TIMEOUT
     concurrency: int = 1
     """Envoy's worker threads; to be given to the process as well."""
     cache: bool = True
@@ -111,9 +107,7 @@ def build_bootstrap(options: BootstrapOptions) -> Bootstrap:
 def _main_listener(options: BootstrapOptions) -> Listener:
     chain = [filters.outer_strip(), *options.filters_before]
     if options.cache:
-        chain.append(
-            filters.ext_proc(message_timeout=options.message_timeout, max_message_timeout=options.max_message_timeout)
-        )
+        chain.append(filters.ext_proc(message_timeout=options.message_timeout))
     chain.append(filters.router())
     routes = [_direct(response) for response in options.direct_responses]
     manager = _connection_manager(INGRESS, chain, [*routes, _to_origin(options.origin)])

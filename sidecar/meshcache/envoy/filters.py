@@ -53,8 +53,8 @@ def outer_strip() -> HttpFilter:
     return _strip_internal("meshcache.strip.client")
 
 
-def ext_proc(*, message_timeout: float, max_message_timeout: float) -> HttpFilter:
-    """The filter that asks the sidecar; both timeouts in seconds.
+def ext_proc(*, message_timeout: float) -> HttpFilter:
+    """The filter that asks the sidecar, and waits `message_timeout` seconds for each of its replies.
 
     Only request headers are sent by default. For what it wants to see of the response the sidecar asks per
     request by `mode_override`, so that a hit and a bypass cost one message. `grpc_service.timeout` and a gRPC
@@ -81,7 +81,6 @@ def ext_proc(*, message_timeout: float, max_message_timeout: float) -> HttpFilte
                 ),
                 allow_mode_override=True,
                 message_timeout=timedelta(seconds=message_timeout),
-                max_message_timeout=timedelta(seconds=max_message_timeout),
                 request_attributes=list(REQUEST_ATTRIBUTES),
                 response_attributes=list(RESPONSE_ATTRIBUTES),
                 # A reply never moves a request to another route than the one that authorization has judged.

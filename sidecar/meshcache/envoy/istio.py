@@ -15,10 +15,12 @@ from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 
 from meshcache.envoy import clusters, filters
-from meshcache.envoy.bootstrap import HTTP_CONNECTION_MANAGER, MAX_MESSAGE_TIMEOUT
+from meshcache.envoy.bootstrap import HTTP_CONNECTION_MANAGER
 from meshcache.envoy.render import pack, to_plain, to_yaml
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.policy.compile import compile_documents
+from meshcache.policy.documents import parse_file
+from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.sources import read_files
 
 if TYPE_CHECKING:
@@ -38,10 +40,10 @@ _HEADER = "# Written by `python -m meshcache.envoy.istio istio`: change the buil
 
 @dataclass(frozen=True, slots=True)
 class IstioOptions:
-    """What the manifests depend on. Times in seconds."""
+    """What the manifests depend on."""
 
     message_timeout: float
-    max_message_timeout: float = MAX_MESSAGE_TIMEOUT
+    """Seconds; see `timeouts.message_timeout`."""
     workers: int = WORKERS
 
 
@@ -53,9 +55,7 @@ def envoy_filter(context: Context, options: IstioOptions) -> dict[str, Any]:
     """
     role = "sidecar" if context == "SIDECAR_INBOUND" else "gateway"
     sockets = [SOCKET_DIR / f"worker-{index}.sock" for index in range(options.workers)]
-    ext_proc = filters.ext_proc(
-        message_timeout=options.message_timeout, max_message_timeout=options.max_message_timeout
-    )
+    ext_proc = filters.ext_proc(message_timeout=options.message_timeout)
     # A merge: what istiod has set on its router stays.
     router = HttpFilter(
         name=filters.ROUTER, typed_config=pack(Router(upstream_http_filters=filters.upstream_filters()))
@@ -95,7 +95,8 @@ def manifests(folder: Path, policies: Path) -> dict[Path, str]:
     """The generated files of the folder `istio` and their contents, for the policies in `policies`.
 
     The policies are copied, as kustomize reads no file from outside its own folder; not so their CacheConfig, for
-    which each overlay has its own. Raises `PolicyErrors` when they do not compile.
+    which each overlay has its own. Raises `PolicyErrors` when they do not compile, `ValueError` when the CacheConfig
+    shares its file with policies.
     """
     documents = read_files([policies])
     budget = compile_documents(documents, generation=0, secret=b"").lookup_budget()
@@ -106,20 +107,36 @@ def manifests(folder: Path, policies: Path) -> dict[Path, str]:
     }
     texts = {path: _HEADER + to_yaml(document) for path, document in files.items()}
     for name, text in documents.files:
-        if "\nkind: CacheConfig\n" not in text:
+        if _is_policies(name, text):
             texts[folder / "base" / "policies" / Path(name).name] = text
     return texts
 
 
+def _is_policies(name: str, text: str) -> bool:
+    """Whether the file goes into the base; False for one that holds the CacheConfig and nothing else."""
+    kinds = {document.data.get("kind") for document in parse_file(name, text)[0]}
+    if "CacheConfig" not in kinds:
+        return True
+    if len(kinds) > 1:
+        msg = f"{name}: the CacheConfig must stand in a file of its own, as each overlay has another"
+        raise ValueError(msg)
+    return False
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write or compare the manifests; 1 when a comparison finds a difference."""
+    """Write or compare the manifests; 1 when a comparison finds a difference, 2 for policies that do not do."""
     parser = argparse.ArgumentParser(prog="python -m meshcache.envoy.istio", description=__doc__)
     parser.add_argument("folder", type=Path, help="the folder that holds base/ and overlays/")
     parser.add_argument("--policies", type=Path, default=Path("policies"), help="the policy files to ship")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
     given = parser.parse_args(arguments)
+    try:
+        texts = manifests(given.folder, given.policies)
+    except (PolicyErrors, ValueError) as error:
+        print(error, file=sys.stderr)  # noqa: T201 - so is this
+        return 2
     stale = 0
-    for path, text in manifests(given.folder, given.policies).items():
+    for path, text in texts.items():
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         stale = 1

@@ -37,8 +37,10 @@ def parse_network(text: str) -> Network:
 class TrustRule:
     """Which peers may set a header. The default trusts nobody.
 
-    `mesh` are peers that Envoy verified by mTLS; `networks` are matched against the address of the downstream
-    connection, which Envoy establishes and no header can change.
+    `mesh` are peers that Envoy verified by mTLS; `networks` are matched against the downstream address as Envoy
+    reports it. With `use_remote_address`, as under `meshcache up` and at Istio's gateways, that is the connection's and
+    no header changes it. Without, as in Istio's inbound proxies, Envoy takes it from `x-forwarded-for`, which any caller
+    can write: there, only `mesh` is safe.
     """
 
     __slots__ = ("_addressed", "anyone", "mesh", "networks")
