@@ -53,8 +53,8 @@ def _policy_folder(tmp_path, config):
     folder = tmp_path / "policies"
     folder.mkdir()
     (folder / "plain.yaml").write_text(
-        "# Not a\n# kind: CacheConfig\napiVersion: meshcache.dev/v1alpha1\nkind: CachePolicy\n"
-        'metadata:\n  name: plain\n  annotations: {note: "\\nkind: CacheConfig\\n"}\nspec: {eviction: lru}\n'
+        "# Not a\n# kind: CacheConfig\n"
+        "apiVersion: meshcache.dev/v1alpha1\nkind: CachePolicy\nmetadata: {name: plain}\nspec: {eviction: lru}\n"
     )
     (folder / "config.yaml").write_text(config)
     return folder

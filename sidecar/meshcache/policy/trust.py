@@ -38,9 +38,9 @@ class TrustRule:
     """Which peers may set a header. The default trusts nobody.
 
     `mesh` are peers that Envoy verified by mTLS; `networks` are matched against the downstream address as Envoy
-    reports it. With `use_remote_address`, as under `meshcache up` and at Istio's gateways, that is the connection's and
-    no header changes it. Without, as in Istio's inbound proxies, Envoy takes it from `x-forwarded-for`, which any caller
-    can write: there, only `mesh` is safe.
+    reports it. With `use_remote_address` and no trusted hops, as under `meshcache up` and by default at an Istio
+    gateway, that is the connection's own and no header changes it. Otherwise, as in Istio's inbound proxies, Envoy
+    takes it from `x-forwarded-for`, which any caller can write: there, only `mesh` is safe.
     """
 
     __slots__ = ("_addressed", "anyone", "mesh", "networks")
