@@ -196,9 +196,10 @@ def _answered(answer: Answer, request: Request) -> Got:
     if answer.rendered is not None:
         assert answer.rendered == wire.render(stored)
     empty = answer.not_modified or request.method == "HEAD"
+    cookies = (("set-cookie", cookie) for cookie in answer.cookies)
     return Got(
         status=304 if answer.not_modified else stored.status,
-        headers=Headers((*stored.fields, ("age", str(answer.age)), ("cache-status", answer.cache_status))),
+        headers=Headers((*stored.fields, ("age", str(answer.age)), ("cache-status", answer.cache_status), *cookies)),
         body=b"" if empty else stored.body,
         decision=str(answer.decision),
         tier=str(answer.tier),

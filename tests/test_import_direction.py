@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "experiment": set(),
     "observe": set(),
     "rfc": {"message", "decisions"},
-    "policy": {"experiment"},
+    "policy": {"message", "experiment"},
     "engine": {"message", "decisions", "rfc", "experiment", "policy"},
     "tiers": {"decisions", "engine", "eviction"},
     "envoy": {"policy"},

@@ -69,6 +69,26 @@ class Headers:
         return f"Headers({list(self.fields)!r})"
 
 
+LONGEST_AUTHORITY = 253 + 1 + len(":65535")
+"""Longest DNS name (RFC 1035 section 2.3.4) with its last dot and a port."""
+
+
+def split_authority(authority: str) -> tuple[str, str]:
+    """Host and port of `authority`: the host in lower case, without the dot of a fully qualified name.
+
+    An address of IPv6 keeps its brackets. The port is empty when there is none.
+    """
+    host = authority.lower()
+    port = ""
+    if ":" in host:
+        if host[0] == "[":
+            inside, _, rest = host.partition("]")
+            host, port = f"{inside}]", rest.removeprefix(":")
+        else:
+            host, _, port = host.partition(":")
+    return host.removesuffix("."), port
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """The other end of the downstream connection, as Envoy has established it (never from a header)."""

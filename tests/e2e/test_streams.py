@@ -210,8 +210,9 @@ async def test_a_stale_answer_stands_in_for_an_error(mesh, origin, name, status)
     await mesh.get(path)
     answer = await mesh.get(path)
     assert (answer.status_code, answer.content) == (200, b"stale")
-    assert verdict(answer).hit
-    assert verdict(answer).ttl < 0
+    assert (verdict(answer).hit, verdict(answer).fwd) == (False, "stale")
+    assert f"fwd-status={status}" in answer.headers["cache-status"]
+    assert "stale-if-error" in verdict(answer).detail
     assert origin.count(path) == 2
 
 

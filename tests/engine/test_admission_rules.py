@@ -39,10 +39,12 @@ def test_plain_requests_are_looked_up(method: str) -> None:
         (request(if_unmodified_since="Tue, 14 Nov 2023 22:13:20 GMT"), BypassReason.PRECONDITION),
         (request(upgrade="websocket", connection="upgrade"), BypassReason.UPGRADE),
         (request("POST", content_type="application/grpc"), BypassReason.GRPC),
-        (request("POST", content_type="Application/gRPC-Web+proto"), BypassReason.GRPC),
+        (request("POST", content_type="Application/gRPC+proto; x=1"), BypassReason.GRPC),
+        (request("POST", content_type="application/grpc-web+proto"), BypassReason.METHOD),
         (request("OPTIONS", "*"), BypassReason.BAD_REQUEST),
         (request("CONNECT", ""), BypassReason.BAD_REQUEST),
         (request(authority=""), BypassReason.BAD_REQUEST),
+        (request(authority="a" * 261), BypassReason.BAD_REQUEST),
     ],
 )
 def test_the_others_go_to_the_origin(asked: Request, reason: BypassReason) -> None:

@@ -146,12 +146,32 @@ async def test_an_answer_of_envoy_s_own_does_not_invalidate(tmp_path: Path) -> N
         assert (await rig.get()).decision == "hit"
 
 
-async def test_an_upgrade_that_is_not_taken_invalidates_as_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"upgrade": "h2c", "connection": "upgrade"},
+        {"content-type": "application/grpc"},
+        {"content-type": "application/grpc-web+json"},
+        {"range": "bytes=0-1"},
+        {"if-match": '"a"'},
+    ],
+)
+async def test_no_field_lets_an_unsafe_request_past_invalidation(tmp_path: Path, fields: dict[str, str]) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.says("/a", b"one")
         await rig.get()
-        await rig.ask("POST", "/a", {"upgrade": "h2c", "connection": "upgrade"})
+        await rig.ask("POST", "/a", fields)
         assert isinstance(await rig.send("GET"), Sent)
+
+
+@pytest.mark.parametrize("authority", ["example.com.", "EXAMPLE.com", "example.com:80", "Example.com.:80"])
+async def test_one_host_written_in_other_ways_is_one_host(tmp_path: Path, authority: str) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"one")
+        await rig.get(authority="example.com")
+        assert (await rig.get(authority=authority)).decision == "hit"
+        await rig.ask("POST", authority=authority)
+        assert isinstance(await rig.send("GET", authority="example.com"), Sent)
 
 
 @pytest.mark.parametrize(

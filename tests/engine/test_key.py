@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cache_harness import compiled, policies
-from meshcache.engine.key import cache_key, normalised_query, resource_ids, variant_key
+from meshcache.engine.key import _remembered_key, cache_key, normalised_query, resource_ids, variant_key
 from meshcache.message import Headers, Peer, Request
+from meshcache.policy.compiled import KeySpec
 
 if TYPE_CHECKING:
     from meshcache.engine.key import CacheKey
-    from meshcache.policy.compiled import KeySpec
 
 
 def spec(yaml: str = "{}") -> KeySpec:
@@ -273,3 +273,13 @@ def test_different_selecting_values_have_different_variant_keys(pair: list[list[
 def test_variants_of_different_keys_differ() -> None:
     assert variant_key(b"p" * 32, [("a", "b")]) != variant_key(b"q" * 32, [("a", "b")])
     assert len({variant_key(b"p" * 32, []), b"p" * 32}) == 2
+
+
+def test_what_is_long_is_not_remembered() -> None:
+    before = _remembered_key.cache_info().currsize
+    for size in (600, 80_000):
+        for asked in (request(authority="a" * size), request(path="/" + "a" * size)):
+            cache_key(asked, KeySpec(), namespace=b"", revision="")
+        asked = request(headers=(("x-a", "a" * size),))
+        cache_key(asked, KeySpec(headers=("x-a",)), namespace=b"", revision="")
+    assert _remembered_key.cache_info().currsize == before

@@ -33,7 +33,7 @@ async def test_a_stale_answer_is_given_at_once_and_refreshed_behind_it(tmp_path:
         await stale(rig)
         got = await rig.get()
         assert (got.body, got.decision, got.tier, got.age) == (b"old", "stale-swr", "hot", 15)
-        assert got.headers.get("cache-status") == 'meshcache; hit; ttl=-5; detail="tier=hot policy=p"'
+        assert got.headers.get("cache-status") == 'meshcache; hit; ttl=-5; detail="stale-swr tier=hot policy=p"'
         await rig.settle()
         assert rig.meter.refreshes == ["stored"]
         for in_memory in (True, False):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cache_harness import Got, Rig, Sent, policies
-from cache_origin import START
+from cache_origin import START, Reply
 from meshcache.rfc.fields import format_http_date
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def test_a_304_brings_the_stored_answer_up_to_date(tmp_path: Path) -> None
         assert (got.status, got.body, got.decision, got.age) == (200, b"one", "revalidated", 0)
         assert (got.headers.get("x-a"), got.headers.get("content-type")) == ("new", "text/plain")
         assert got.headers.get("cache-status") == (
-            'meshcache; fwd=stale; fwd-status=304; stored; detail="tier=hot policy=p"'
+            'meshcache; fwd=stale; fwd-status=304; stored; detail="revalidated tier=hot policy=p"'
         )
         rig.clock.pass_by(99)
         for in_memory in (True, False):
@@ -46,6 +46,21 @@ async def test_a_304_brings_the_stored_answer_up_to_date(tmp_path: Path) -> None
                 rig.forget_memory()
             got = await rig.get()
             assert (got.decision, got.age, got.headers.get("x-a")) == ("hit", 99, "new")
+
+
+async def test_a_cookie_that_comes_with_a_304_is_this_clients_alone(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        await stale(rig)
+        rig.origin.does(
+            "/a",
+            lambda _: Reply(
+                304, (("etag", '"1"'), ("cache-control", "max-age=9"), ("set-cookie", "s=1"), ("set-cookie", "t=2"))
+            ),
+        )
+        got = await rig.get()
+        assert (got.status, got.headers.get_all("set-cookie")) == (200, ["s=1", "t=2"])
+        again = await rig.get()
+        assert (again.decision, again.headers.get_all("set-cookie")) == ("hit", [])
 
 
 async def test_a_304_by_last_modified(tmp_path: Path) -> None:
@@ -218,7 +233,10 @@ async def test_a_stale_answer_stands_in_for_an_error(tmp_path: Path, status: int
         rig.origin.says("/a", b"oops", status=status, from_origin=from_origin)
         got = await rig.get()
         assert (got.status, got.body, got.decision, got.age) == (200, b"one", "stale-if-error", 100)
-        assert (got.headers.get("cache-status") or "").startswith("meshcache; hit; ttl=-40;")
+        # The origin was asked, so it is no hit (RFC 9211 section 2.1).
+        assert got.headers.get("cache-status") == (
+            f'meshcache; fwd=stale; fwd-status={status}; detail="stale-if-error tier=hot policy=p"'
+        )
         rig.clock.pass_by(260.1)
         assert (await rig.get()).status == status
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import BypassReason
+from meshcache.message import LONGEST_AUTHORITY
 
 if TYPE_CHECKING:
     from meshcache.message import Request
@@ -32,13 +33,12 @@ def bypass_reason(request: Request) -> BypassReason | None:
     Says nothing of routes and policies: only of what the message itself is.
     """
     headers = request.headers
-    if not request.path.startswith("/") or not request.authority:
-        # `OPTIONS *`, CONNECT and requests with no host have no target that a key could name.
+    if not request.path.startswith("/") or not 0 < len(request.authority) <= LONGEST_AUTHORITY:
+        # `OPTIONS *`, CONNECT and requests without a host, or with what cannot be one, have no target to be keyed.
         return BypassReason.BAD_REQUEST
     if "upgrade" in headers:
         return BypassReason.UPGRADE
-    content_type = headers.get("content-type")
-    if content_type is not None and content_type.lower().startswith("application/grpc"):
+    if _is_grpc(headers.get("content-type")):
         return BypassReason.GRPC
     if request.method not in ("GET", "HEAD") or effective_method(request) != request.method:
         return BypassReason.METHOD
@@ -51,3 +51,11 @@ def bypass_reason(request: Request) -> BypassReason | None:
         if name in headers:
             return BypassReason.PRECONDITION
     return None
+
+
+def _is_grpc(content_type: str | None) -> bool:
+    """Whether this is gRPC's own media type (`application/grpc`, `application/grpc+proto`), not gRPC-Web's."""
+    if content_type is None:
+        return False
+    media_type = content_type.partition(";")[0].strip().lower()
+    return media_type == "application/grpc" or media_type.startswith("application/grpc+")

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from meshcache.policy.snapshot import Selection
 
 
-_WATCHED = (BypassReason.METHOD, BypassReason.UPGRADE)
-"""A gRPC call is not watched: its target is never asked for by GET, and calls are many."""
-
-
 class Exchange:
     """The state of one request. It keeps the policy snapshot with which it began."""
 
@@ -59,8 +55,9 @@ class Exchange:
         request = self.request
         reason = bypass_reason(request)
         if reason is not None:
-            # An unsafe request is watched: if it succeeds, what is stored for its target is invalid.
-            return self._bypass(reason, watch=reason in _WATCHED and is_unsafe(effective_method(request)))
+            # An unsafe request is watched, whatever else it is: its success makes stored answers invalid.
+            unsafe = is_unsafe(effective_method(request)) and reason is not BypassReason.BAD_REQUEST
+            return self._bypass(reason, watch=unsafe)
         snapshot = self.snapshot
         if snapshot is None:
             return self._bypass(BypassReason.NO_POLICY)
@@ -98,7 +95,7 @@ class Exchange:
         """Give the look-up up: the request goes to the origin and its answer is not stored (no epoch is known)."""
         if self._lookup is not None:
             self._lookup.epochs = UNKNOWN
-        return self._forward(Decision.MISS, MissReason.URI_MISS)
+        return self._forward(Decision.MISS, MissReason.URI_MISS if self._candidate is None else MissReason.STALE)
 
     # -- the response ------------------------------------------------------------------------------------------
 
@@ -112,7 +109,8 @@ class Exchange:
         if forward.decision is Decision.BYPASS:
             await self._cache.invalidate(self.request, response)
             self._count(Decision.BYPASS, forward.reason)
-            status = cache_status.forwarded("method", detail=forward.reason)
+            fwd: cache_status.Forward = "method" if forward.reason is BypassReason.METHOD else "bypass"
+            status = cache_status.forwarded(fwd, detail=forward.reason)
             return Pass(cache_status.append(response.headers.get("cache-status"), status))
         now = self._cache.clock()
         candidate, lookup = self._candidate, self._lookup
@@ -121,7 +119,9 @@ class Exchange:
                 return self._revalidated(lookup, candidate, response, now)
             if response.status in ERROR_STATUSES and may_stand_in(candidate.judgement, self.request.headers, now):
                 self.now = now
-                return self._answer(Decision.STALE_IF_ERROR, candidate)
+                answer = self._answer(Decision.STALE_IF_ERROR, candidate)
+                answer.cache_status = self._went_forward(Decision.STALE_IF_ERROR, candidate, response.status)
+                return answer
         self._count(forward.decision, forward.reason)
         return self._pass(forward, response, now)
 
@@ -238,14 +238,21 @@ class Exchange:
             kept = False
         self.now = now
         answer = self._answer(Decision.REVALIDATED, candidate)
-        forward = self._forwarded
-        answer.cache_status = cache_status.forwarded(
-            "request" if forward is not None and forward.reason is MissReason.REQUEST else "stale",
-            status=304,
-            stored=kept,
-            detail=self._detail(Decision.REVALIDATED, candidate.tier),
-        )
+        answer.cache_status = self._went_forward(Decision.REVALIDATED, candidate, response.status, stored=kept)
+        # They are for this client alone, and so not among the stored fields.
+        answer.cookies = tuple(response.headers.get_all("set-cookie"))
         return answer
+
+    def _went_forward(self, decision: Decision, candidate: Candidate, status: int, *, stored: bool = False) -> str:
+        """The `cache-status` of an answer out of the cache for which the origin was asked, and said `status`."""
+        forward = self._forwarded
+        by_request = forward is not None and forward.reason is MissReason.REQUEST
+        return cache_status.forwarded(
+            "request" if by_request else "stale",
+            status=status,
+            stored=stored,
+            detail=self._detail(decision, candidate.tier),
+        )
 
     def _pass(self, forward: Forward, response: Response, now: float) -> Pass:
         refused = self._begin_fill(response, now)
@@ -284,13 +291,14 @@ class Exchange:
             fill.release()
 
     def _detail(self, decision: Decision, more: object) -> str:
-        """The `detail` of cache-status: tier or reason, then arm and policy, each `name=value`."""
+        """The `detail` of cache-status: the decision, unless `hit` says it, then tier or reason, arm and policy."""
         if self._lookup is None:
             return decision
         selection = self._lookup.selection
-        arm = f" arm={selection.arm}" if selection.arm else ""
-        what = f"tier={more}" if isinstance(more, TierName) else f"{more}" if more is not None else decision
-        return f"{what}{arm} policy={self._lookup.policy.name}"
+        arm = f"arm={selection.arm} " if selection.arm else ""
+        said = "" if decision is Decision.HIT else f"{decision} "
+        what = "" if more is None else f"tier={more} " if isinstance(more, TierName) else f"{more} "
+        return f"{said}{what}{arm}policy={self._lookup.policy.name}"
 
     def _count(self, decision: Decision, reason: str, tier: str = "", selection: Selection | None = None) -> None:
         if self._counted:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.lifetime import lifetime
 from meshcache.engine.records import StoredResponse
+from meshcache.rfc import stale
 from meshcache.rfc.age import age_value
 from meshcache.rfc.cache_control import CacheControl, request_cache_control
+from meshcache.rfc.freshness import explicit_lifetime
 from meshcache.rfc.storing import may_use_heuristics, no_store_reason, storable_fields
 from meshcache.rfc.vary import parse_vary, selecting_values
 
@@ -74,13 +76,9 @@ def unstorable(target: Target, response: Response) -> NoStoreReason | None:
         return NoStoreReason.LOCAL_REPLY
     headers = response.headers
     directives = CacheControl.parse(headers.get("cache-control"))
-    granted = lifetime(
-        target.policy.freshness,
-        status=response.status,
-        explicit=None,
-        by_default=may_use_heuristics(response.status, directives),
-    )
-    return no_store_reason(
+    by_default = may_use_heuristics(response.status, directives)
+    granted = lifetime(target.policy.freshness, status=response.status, explicit=None, by_default=by_default)
+    reason = no_store_reason(
         method=target.request.method,
         request_headers=target.request.headers,
         request_cc=request_cache_control(target.request.headers),
@@ -89,6 +87,26 @@ def unstorable(target: Target, response: Response) -> NoStoreReason | None:
         response_cc=directives,
         has_policy_lifetime=granted is not None,
     )
+    if reason is None and "etag" not in headers and "last-modified" not in headers:
+        return _nothing_left(target, response, directives, by_default)
+    return reason
+
+
+def _nothing_left(
+    target: Target, response: Response, directives: CacheControl, by_default: bool
+) -> NoStoreReason | None:
+    """Why a response that cannot be validated is of no use from the start: it is past its time as it comes."""
+    headers, policy = response.headers, target.policy.freshness
+    explicit = explicit_lifetime(
+        directives, expires=headers.get("expires"), date=headers.get("date"), response_time=target.request_time
+    )
+    granted = lifetime(policy, status=response.status, explicit=explicit, by_default=by_default)
+    window = max(
+        stale.stale_while_revalidate_window(directives, policy.stale_while_revalidate),
+        stale.stale_if_error_window(directives, policy.stale_if_error),
+    )
+    useful = (granted or 0.0) + window - age_value(headers.get("age"))
+    return NoStoreReason.NO_FRESHNESS if useful <= 0.0 else None
 
 
 def supersedes(status: int) -> bool:

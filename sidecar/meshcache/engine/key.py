@@ -16,6 +16,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from meshcache.message import split_authority
 from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ RETARGETING = frozenset(
 """Fields by which many applications take another host, scheme or path for the requested one, and which any client can
 send. They tell answers apart under every policy, lest what one client has made of the target is given to another."""
 
-_DEFAULT_PORT = {"http": ":80", "https": ":443"}
+_DEFAULT_PORT = {"http": "80", "https": "443"}
 
 
 class CacheKey(NamedTuple):
@@ -77,11 +78,11 @@ def cache_key(request: Request, spec: KeySpec, *, namespace: bytes, revision: st
     said = retargeting(headers, request.scheme)
     if said:
         extra.append(_join(part.encode("latin-1", "replace") for pair in said for part in pair))
-    path = request.path
+    path, authority = request.path, request.authority
     # A popular URL is asked for again at once, and making its key is the costliest part of a hit. What is long is
     # made anew each time, so that a hostile sender cannot fill the memo with large strings.
-    make = _remembered_key if len(path) + sum(map(len, extra)) <= _MEMO_LONGEST else _make_key
-    return make(spec, namespace, revision, request.scheme, request.authority, path, tuple(extra))
+    make = _remembered_key if len(path) + len(authority) + sum(map(len, extra)) <= _MEMO_LONGEST else _make_key
+    return make(spec, namespace, revision, request.scheme, authority, path, tuple(extra))
 
 
 def _make_key(
@@ -167,7 +168,9 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 def _uri_parts(scheme: str, authority: str, path: str, spec: KeySpec) -> tuple[bytes, bytes, bytes]:
     host = ""
     if spec.host:
-        host = authority.lower().removesuffix(_DEFAULT_PORT.get(scheme, "\0"))
+        host, port = split_authority(authority)
+        if port and port != _DEFAULT_PORT.get(scheme):
+            host = f"{host}:{port}"
     target, mark, query = path.partition("?")
     if mark and not query:
         # An empty query is another URI than none (RFC 3986 section 6.2.3).

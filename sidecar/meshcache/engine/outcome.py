@@ -23,6 +23,8 @@ class Answer:
     cache_status: str
     not_modified: bool = False
     """The client holds this answer already: send 304 with no body."""
+    cookies: tuple[str, ...] = ()
+    """`set-cookie` lines for this client, from the origin's word that what is stored is still right."""
     rendered: bytes | None = None
     """The reply as the edge serialised it when the entry was stored, when it is at hand."""
 

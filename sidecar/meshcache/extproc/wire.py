@@ -143,7 +143,9 @@ def render(stored: StoredResponse) -> bytes:
 
 def answer(outcome: Answer) -> bytes:
     """The reply that answers the client from what is stored."""
-    added = _added(outcome.age, outcome.cache_status)
+    # The same for all hits of one second on one entry; a client's cookies are nobody else's, and not remembered.
+    make = _added if outcome.cookies else _remembered_added
+    added = make(outcome.age, outcome.cache_status, outcome.cookies)
     stored = outcome.stored
     if outcome.not_modified:
         return _complete(_head(304, not_modified_fields(stored.fields)), added, b"")
@@ -166,11 +168,15 @@ def _head(status: int, fields: Iterable[Field]) -> bytes:
     return _bytes(reply)
 
 
-@lru_cache(maxsize=4096)
-def _added(age: int, cache_status: str) -> bytes:
-    """What is new in each hit, serialised: the same for all hits of one second on one entry."""
+def _added(age: int, cache_status: str, cookies: tuple[str, ...]) -> bytes:
+    """What is new in each hit, serialised."""
+    options = [_header_option("age", str(age)), _header_option("cache-status", cache_status)]
+    options += [_header_option("set-cookie", cookie, append=True) for cookie in cookies]
     # ImmediateResponse.headers (2)
-    return _delimited(b"\x12", _header_option("age", str(age)) + _header_option("cache-status", cache_status))
+    return _delimited(b"\x12", b"".join(options))
+
+
+_remembered_added = lru_cache(maxsize=4096)(_added)
 
 
 def _complete(head: bytes, added: bytes, body: bytes) -> bytes:
@@ -250,10 +256,14 @@ def _bytes(reply: ProcessingResponse) -> bytes:
     return serialised
 
 
-def _header_option(name: str, value: str) -> bytes:
+def _header_option(name: str, value: str, *, append: bool = False) -> bytes:
     # HeaderMutation.set_headers (1) > HeaderValueOption.header (1) > HeaderValue.key (1), raw_value (3)
     pair = _delimited(b"\x0a", name.encode("latin-1")) + _delimited(b"\x1a", value.encode("latin-1"))
-    return _delimited(b"\x0a", _delimited(b"\x0a", pair))
+    option = _delimited(b"\x0a", pair)
+    if append:
+        # HeaderValueOption.append (2) > BoolValue.value (1): one more line rather than the only one.
+        option += b"\x12\x02\x08\x01"
+    return _delimited(b"\x0a", option)
 
 
 def _delimited(tag: bytes, content: bytes) -> bytes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from meshcache.message import LONGEST_AUTHORITY, split_authority
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -16,21 +18,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MAX_AUTHORITY = 253 + 1 + len(":65535")
-"""Longest DNS name (RFC 1035 section 2.3.4) with its last dot and a port."""
-
 
 def host_of(authority: str) -> str:
-    """The host of `authority`: lower case, without port and without the dot of a fully qualified name.
-
-    Empty, which fits no route's host, for what is too long to be one.
-    """
-    if len(authority) > _MAX_AUTHORITY:
-        return ""
-    host = authority.lower()
-    if ":" in host:
-        host = host.partition("]")[0] + "]" if host[0] == "[" else host.partition(":")[0]
-    return host.removesuffix(".")
+    """The host of `authority`, without its port; empty, which fits no route's host, for what is too long to be one."""
+    return "" if len(authority) > LONGEST_AUTHORITY else split_authority(authority)[0]
 
 
 def path_of(target: str) -> str:

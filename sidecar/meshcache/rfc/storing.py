@@ -130,10 +130,11 @@ def _no_lifetime_reason(
 ) -> NoStoreReason | None:
     """The last condition of section 3: something must make the response usable again."""
     can_validate = "etag" in headers or "last-modified" in headers
+    if response_cc.no_cache and not can_validate:
+        # To be validated at each use, whatever its lifetime, and nothing to validate it by.
+        return NoStoreReason.NO_FRESHNESS
     if has_policy_lifetime:
         return None
-    if response_cc.no_cache and not can_validate:
-        return NoStoreReason.NO_FRESHNESS
     if response_cc.s_maxage is not None or response_cc.max_age is not None or "expires" in headers:
         return None
     if not may_use_heuristics(status, response_cc):
