@@ -105,6 +105,16 @@ def test_without_the_cache_there_is_no_trace_of_the_sidecar(options):
     assert str(options.worker_sockets[0]) not in text
 
 
+def test_only_the_refresh_listener_marks_envoys_own_answers(options):
+    main, refresh = (
+        listener["filter_chains"][0]["filters"][0]["typed_config"]
+        for listener in to_plain(build_bootstrap(options))["static_resources"]["listeners"]
+    )
+    assert "local_reply_config" not in main
+    (mapper,) = refresh["local_reply_config"]["mappers"]
+    assert mapper["headers_to_add"][0]["header"] == {"key": "x-meshcache-local-reply", "value": "1"}
+
+
 def test_a_socket_path_longer_than_the_kernel_takes_is_refused():
     base = "/tmp/"
     assert pipe(Path(base + "a" * (SUN_PATH_MAX - len(base)))).pipe is not None

@@ -113,6 +113,14 @@ async def test_the_scheme_of_a_proxy_in_front_goes_before_that_of_envoys_connect
     ]
 
 
+@pytest.mark.parametrize("status", [200, 304, 404, 503])
+async def test_an_answer_of_envoys_own_is_no_answer(tmp_path: Path, status: int) -> None:
+    answer = f"HTTP/1.1 {status} x\r\nX-Meshcache-Local-Reply: 1\r\ncontent-length: 0\r\n\r\n".encode()
+    async with serving(tmp_path, Server(answer)) as refresher:
+        with pytest.raises(RefreshError, match=f"Envoy answered {status} itself"):
+            await refresher.fetch(request(), 100, ROOM)
+
+
 async def test_redirects_are_not_followed(tmp_path: Path) -> None:
     server = Server(b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n")
     async with serving(tmp_path, server) as refresher:

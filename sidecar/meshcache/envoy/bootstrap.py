@@ -7,10 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envoy_data_plane.envoy.config.accesslog.v3 import AccessLogFilter, NotHealthCheckFilter
 from envoy_data_plane.envoy.config.bootstrap.v3 import Admin, Bootstrap, BootstrapStaticResources
 from envoy_data_plane.envoy.config.core.v3 import (
     Address,
     DataSource,
+    HeaderValue,
+    HeaderValueOption,
     Http1ProtocolOptions,
     Http2ProtocolOptions,
     Node,
@@ -40,6 +43,8 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
     HttpConnectionManagerServerHeaderTransformation,
     HttpConnectionManagerUpgradeConfig,
     HttpFilter,
+    LocalReplyConfig,
+    ResponseMapper,
 )
 
 from meshcache.envoy import clusters, filters
@@ -125,7 +130,11 @@ def _main_listener(options: BootstrapOptions) -> Listener:
 
 def _refresh_listener(options: BootstrapOptions) -> Listener:
     """Background refreshes enter here and go to the origin only, whatever address a request named."""
-    manager = _connection_manager("refresh", [filters.outer_strip(), filters.router()], [_to_origin(options.origin)])
+    manager = _connection_manager("refresh", [filters.request_strip(), filters.router()], [_to_origin(options.origin)])
+    # The origin's own answers cannot carry the mark: the router's filters take internal headers from them.
+    mark = HeaderValueOption(header=HeaderValue(key=filters.LOCAL_REPLY_HEADER, value="1"))
+    every_one = AccessLogFilter(not_health_check_filter=NotHealthCheckFilter())
+    manager.local_reply_config = LocalReplyConfig(mappers=[ResponseMapper(filter=every_one, headers_to_add=[mark])])
     return _listener(REFRESH_LISTENER, pipe(options.refresh_socket, 0o600), manager)
 
 

@@ -28,6 +28,9 @@ from meshcache.envoy.render import pack
 INTERNAL_PREFIX = "x-meshcache-"
 """Headers by this prefix are the cache's own: never taken from outside, never let out."""
 
+LOCAL_REPLY_HEADER = INTERNAL_PREFIX + "local-reply"
+"""On an answer to a refresh: Envoy made it, not the origin. `extproc.refresher` looks for it."""
+
 SIDECAR_CLUSTER = "meshcache"
 AUTHORITY = "meshcache"
 """`:authority` of calls to the sidecar. Unset, it is the cluster's name, which in Istio is no valid authority."""
@@ -37,20 +40,22 @@ REQUEST_ATTRIBUTES = ("source.address", "connection.mtls", "xds.cluster_name")
 RESPONSE_ATTRIBUTES = ("response.code_details",)
 
 
-def _strip_internal(name: str) -> HttpFilter:
+def _strip_internal(name: str, *, responses: bool = True) -> HttpFilter:
     drop = [Mutation(remove_on_match=HeaderMutationRemoveOnMatch(key_matcher=StringMatcher(prefix=INTERNAL_PREFIX)))]
-    mutations = Mutations(
-        request_mutations=drop,
-        request_trailers_mutations=drop,
-        response_mutations=drop,
-        response_trailers_mutations=drop,
-    )
+    mutations = Mutations(request_mutations=drop, request_trailers_mutations=drop)
+    if responses:
+        mutations.response_mutations = mutations.response_trailers_mutations = drop
     return HttpFilter(name=name, typed_config=pack(HeaderMutation(mutations=mutations)))
 
 
 def outer_strip() -> HttpFilter:
     """Before every other filter: removes internal headers from what clients send and from what goes out."""
     return _strip_internal("meshcache.strip.client")
+
+
+def request_strip() -> HttpFilter:
+    """As `outer_strip`, for the refresh listener, whose answers go to the sidecar and carry `LOCAL_REPLY_HEADER`."""
+    return _strip_internal("meshcache.strip.refresh", responses=False)
 
 
 def ext_proc(*, message_timeout: float) -> HttpFilter:

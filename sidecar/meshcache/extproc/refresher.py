@@ -21,6 +21,8 @@ PATIENCE_SECONDS: Final = 30.0
 """For one refresh as a whole: an origin that sends a little now and then must not hold a refresh's place for ever."""
 _CONNECT_SECONDS: Final = 2.0
 _UNIX: Final = "unix:"
+_LOCAL_REPLY: Final = "x-meshcache-local-reply"
+"""Set by the refresh listener on what Envoy answered itself (`envoy.filters.LOCAL_REPLY_HEADER`)."""
 
 
 class HttpRefresher:
@@ -50,7 +52,10 @@ class HttpRefresher:
         self._timeouts = httpx.Timeout(patience, connect=_CONNECT_SECONDS).as_dict()
 
     async def fetch(self, request: RefreshRequest, limit: int, budget: CopyBudget) -> tuple[Response, bytes]:
-        """See `Refresher`. The body comes as it was sent, with any content coding left on."""
+        """See `Refresher`. The body comes as it was sent, with any content coding left on.
+
+        An answer of Envoy's own is a `RefreshError`, too: it says nothing of what the origin has.
+        """
         fields = [(b"host", request.authority.encode("latin-1"))]
         fields += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers]
         if "x-forwarded-proto" not in request.headers:
@@ -67,6 +72,8 @@ class HttpRefresher:
             async with asyncio.timeout(self._patience):
                 response = await self._transport.handle_async_request(outgoing)
                 try:
+                    if _LOCAL_REPLY in response.headers:
+                        raise RefreshError(f"Envoy answered {response.status_code} itself")
                     body = await _read(response, limit, budget)
                 finally:
                     await response.aclose()

@@ -1,0 +1,84 @@
+"""What the refresh listener tells of answers that Envoy made itself; with real Envoy and the sidecar's refresher."""
+
+from __future__ import annotations
+
+import pytest
+from envoy_data_plane.envoy.config.core.v3 import DataSource
+from envoy_data_plane.envoy.config.route.v3 import DirectResponseAction, Route, RouteMatch
+
+from meshcache.engine.fill import CopyBudget
+from meshcache.engine.ports import RefreshError, RefreshRequest
+from meshcache.envoy import bootstrap
+from meshcache.envoy.process import EnvoyProcess
+from meshcache.extproc.refresher import HttpRefresher
+from meshcache.message import Headers
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+async def fetch(make_rig):
+    """Makes one refresh by way of the Envoy that runs with the given options."""
+    refreshers = []
+
+    async def refresh(options, fields=()):
+        refresher = HttpRefresher(f"unix:{options.refresh_socket}")
+        refreshers.append(refresher)
+        return await refresher.fetch(RefreshRequest("http", "a", "/a", Headers(fields)), 1000, CopyBudget(1000))
+
+    yield refresh
+    for refresher in refreshers:
+        await refresher.close()
+
+
+async def test_an_answer_of_the_origin_cannot_carry_the_mark(make_rig, fetch):
+    rig = await make_rig()
+    rig.origin.answer = b"HTTP/1.1 404 Not Found\r\nX-MeshCache-Local-Reply: 1\r\ncontent-length: 2\r\n\r\nno"
+    response, body = await fetch(rig.options)
+    assert (response.status, body) == (404, b"no")
+    assert not [name for name, _ in response.headers if name.startswith("x-meshcache")]
+
+
+async def test_no_more_can_its_trailers(make_rig, fetch):
+    rig = await make_rig()
+    rig.origin.answer = (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-meshcache-local-reply\r\n\r\n"
+        b"2\r\nok\r\n0\r\nx-meshcache-local-reply: 1\r\n\r\n"
+    )
+    response, body = await fetch(rig.options)
+    assert (response.status, body) == (200, b"ok")
+
+
+async def test_the_origin_is_down(options, short_folder, fetch):
+    async with EnvoyProcess(options, short_folder):
+        with pytest.raises(RefreshError, match="Envoy answered 503 itself"):
+            await fetch(options)
+
+
+async def test_the_origin_hangs_up(make_rig, fetch):
+    rig = await make_rig()
+    rig.origin.answer = b"nonsense\r\n\r\n"
+    with pytest.raises(RefreshError, match=r"Envoy answered 50[23] itself"):
+        await fetch(rig.options)
+
+
+async def test_a_route_that_leads_nowhere(make_rig, fetch, monkeypatch):
+    build = bootstrap._connection_manager
+
+    def without_routes(name, chain, routes):
+        if name == "refresh":
+            none = DirectResponseAction(status=404, body=DataSource(inline_string="no route"))
+            routes = [Route(match=RouteMatch(prefix="/"), direct_response=none)]
+        return build(name, chain, routes)
+
+    monkeypatch.setattr(bootstrap, "_connection_manager", without_routes)
+    rig = await make_rig()
+    with pytest.raises(RefreshError, match="Envoy answered 404 itself"):
+        await fetch(rig.options)
+
+
+async def test_a_request_that_envoy_refuses_before_any_filter(make_rig, fetch):
+    rig = await make_rig()
+    with pytest.raises(RefreshError, match="Envoy answered 431 itself"):
+        await fetch(rig.options, [(f"x-{number}", "1") for number in range(250)])
+    assert rig.origin.heads == []
