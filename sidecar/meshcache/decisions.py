@@ -37,7 +37,6 @@ class BypassReason(StrEnum):
     """`if-match` and `if-unmodified-since` are for the origin alone (RFC 9110 section 13.1)."""
     BAD_REQUEST = "bad-request"
     NO_POLICY = "no-policy"
-    INTERNAL_ERROR = "internal-error"
 
 
 class MissReason(StrEnum):
@@ -61,6 +60,7 @@ class NoStoreReason(StrEnum):
     AUTHORIZATION = "authorization"
     VARY_STAR = "vary-star"
     NO_FRESHNESS = "no-freshness"
+    """Nothing gives it a lifetime, or its time was over before it could be stored."""
     PARTIAL = "partial"
     LOCAL_REPLY = "local-reply"
     TOO_LARGE = "too-large"
@@ -69,10 +69,9 @@ class NoStoreReason(StrEnum):
     """The target was invalidated while the response was on its way."""
     BAD_HEADERS = "bad-headers"
     NO_TIER = "no-tier"
+    """No tier takes it: it is too large for all of them, or what a tier has to tell first did not come in time."""
     NO_MEMORY = "no-memory"
-    """The bodies being copied at this moment fill what memory is set aside for them."""
-    ERROR = "error"
-    """The origin failed (5xx) and what is stored stays."""
+    """The bodies being copied at this moment, or the writes that wait, fill what memory is set aside for them."""
 
 
 class TierName(StrEnum):

@@ -52,16 +52,12 @@ def test_every_response_directive() -> None:
         must_revalidate=True,
         proxy_revalidate=True,
         must_understand=True,
-        immutable=True,
-        no_transform=True,
     )
 
 
 def test_every_request_directive() -> None:
     parsed = parse("max-age=1, max-stale=2, min-fresh=3, no-cache, no-store, no-transform, only-if-cached")
-    assert parsed == CacheControl(
-        max_age=1, max_stale=2, min_fresh=3, no_cache=True, no_store=True, no_transform=True, only_if_cached=True
-    )
+    assert parsed == CacheControl(max_age=1, max_stale=2, min_fresh=3, no_cache=True, no_store=True)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +169,7 @@ def test_restrictions_hold_with_an_unexpected_argument_and_freedoms_do_not() -> 
     assert parse("no-store=1, must-revalidate=x, proxy-revalidate =x") == CacheControl(
         no_store=True, must_revalidate=True, proxy_revalidate=True
     )
-    assert parse("public=1, immutable=x, must-understand=x") == EMPTY
+    assert parse("public=1, must-understand=x") == EMPTY
 
 
 def test_an_open_quote_does_not_hide_what_follows() -> None:

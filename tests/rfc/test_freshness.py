@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from meshcache.rfc.cache_control import CacheControl
 from meshcache.rfc.fields import format_http_date
-from meshcache.rfc.freshness import explicit_lifetime, is_fresh
+from meshcache.rfc.freshness import explicit_lifetime
 
 NOW = 1_700_000_000.0
 
@@ -59,17 +59,3 @@ def test_years_of_two_digits_are_judged_by_the_time_of_the_response() -> None:
 def test_a_lifetime_is_never_negative(cc: str | None, expires: str | None, date: str | None) -> None:
     seconds = lifetime(cc, expires, date)
     assert seconds is None or seconds >= 0
-
-
-times = st.floats(0, 1e10)
-
-
-@given(times, times, times)
-def test_more_age_is_never_fresher(life: float, age: float, more: float) -> None:
-    assert is_fresh(life, age) or not is_fresh(life, age + more)
-
-
-def test_a_response_as_old_as_its_lifetime_is_stale() -> None:
-    assert is_fresh(60, 59.9)
-    assert not is_fresh(60, 60)
-    assert not is_fresh(0, 0)

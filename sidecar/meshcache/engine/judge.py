@@ -44,8 +44,10 @@ class Judgement:
     """A stored response under a policy. Times are seconds."""
 
     policy: Freshness
-    born: float
-    """Unix time at which its age was 0."""
+    response_time: float
+    """Unix time at which it came."""
+    initial_age: float
+    """Its age when it came."""
     lifetime: float
     swr: float
     """How long past its lifetime it may be served while it is refreshed."""
@@ -60,7 +62,7 @@ class Judgement:
 
     def age(self, now: float) -> float:
         """Its age at `now`, never negative."""
-        return max(0.0, now - self.born)
+        return rfc_age.current_age(initial_age=self.initial_age, response_time=self.response_time, now=now)
 
 
 def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
@@ -85,7 +87,8 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
     )
     return Judgement(
         policy=policy,
-        born=stored.response_time - initial_age,
+        response_time=stored.response_time,
+        initial_age=initial_age,
         # What nobody gives a lifetime is stale from the start: it is there to be validated, and to stand in for an
         # error, but not to be refreshed behind the client's back.
         lifetime=0.0 if granted is None else granted,
@@ -101,21 +104,20 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
 
 def use(judgement: Judgement, request: Headers, now: float) -> Use:
     """How the response may be used at `now` for a request with these header fields."""
-    age = now - judgement.born
+    age = judgement.age(now)
     lifetime_left = judgement.lifetime - age
     if "authorization" in request and not judgement.for_authorized:
         # It was stored for callers without credentials; what this caller may see, the origin decides.
         return Use.VALIDATE_BY_REQUEST
     if "cache-control" in request or "pragma" in request:
         directives = request_cache_control(request)
-        current = max(0.0, age)
-        if rfc_request.refuses(directives, age=current, lifetime=judgement.lifetime):
+        if rfc_request.refuses(directives, age=age, lifetime=judgement.lifetime):
             return Use.VALIDATE_BY_REQUEST
         if (
             lifetime_left <= 0.0
             and judgement.may_serve_stale
             and not judgement.always_validate
-            and rfc_request.accepts_stale(directives, age=current, lifetime=judgement.lifetime)
+            and rfc_request.accepts_stale(directives, age=age, lifetime=judgement.lifetime)
         ):
             return Use.ACCEPTED_STALE
     if judgement.always_validate:

@@ -1,4 +1,4 @@
-"""The `cache-control` field of requests and responses, parsed once (RFC 9111 section 5.2, RFC 5861, RFC 8246).
+"""The `cache-control` field of requests and responses, parsed once (RFC 9111 section 5.2, RFC 5861).
 
 Where a value is broken or contradicts itself the reading that caches less wins, which RFC 9111 section 4.2.1
 encourages: the smallest of several lifetimes, a lifetime of 0 for one that is not a number, the unqualified form
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 # These bind the cache more, so they count with whatever argument they come.
 _RESTRICTIVE = {
     "no-store": "no_store",
-    "no-transform": "no_transform",
-    "only-if-cached": "only_if_cached",
     "must-revalidate": "must_revalidate",
     "proxy-revalidate": "proxy_revalidate",
 }
 # These free the cache, so they count only in the form that the RFCs define: without an argument.
-_PERMISSIVE = {"public": "public", "immutable": "immutable", "must-understand": "must_understand"}
+_PERMISSIVE = {"public": "public", "must-understand": "must_understand"}
 # Of several values the least is taken; one that is not a number is 0.
 _LIFETIMES = {
     "max-age": "max_age",
@@ -69,9 +67,6 @@ class CacheControl(msgspec.Struct, frozen=True, gc=False):
     proxy_revalidate: bool = False
     must_understand: bool = False
     public: bool = False
-    immutable: bool = False
-    no_transform: bool = False
-    only_if_cached: bool = False
     max_stale: float | None = None
     """How stale an answer the client takes; infinite for `max-stale` without an argument."""
     min_fresh: int | None = None

@@ -30,8 +30,3 @@ def explicit_lifetime(
         return 0.0
     generated = None if date is None else http_date(date, response_time)
     return max(0.0, expiry - (response_time if generated is None else generated))
-
-
-def is_fresh(lifetime: float, age: float) -> bool:
-    """Whether a response of this age is fresh: its lifetime must exceed its age (section 4.2)."""
-    return lifetime > age

@@ -43,11 +43,6 @@ def selecting_values(names: Iterable[str], request_headers: Headers) -> Selectin
     return tuple((name, _value(name, request_headers)) for name in names)
 
 
-def matches(selecting: Selecting, request_headers: Headers) -> bool:
-    """Whether a request selects the response that was stored with these selecting values."""
-    return all(_value(name, request_headers) == stored for name, stored in selecting)
-
-
 def _value(name: str, headers: Headers) -> str | None:
     value = headers.get(name)
     return None if value is None else normalise(value)
