@@ -1,0 +1,92 @@
+"""What pyproject.toml declares is what the code uses, and the version has one home."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import meshcache
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+USED_BY_OTHERS = {"hiredis"}
+"""Declared and imported by no module here: redis uses it when it is there."""
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared(requirements: list[str]) -> set[str]:
+    return {normal(re.match(r"[A-Za-z0-9._-]+", line)[0]) for line in requirements}
+
+
+def imported(*folders: str) -> set[str]:
+    """Top-level modules from outside the standard library and outside this repository."""
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    # Tests import their helpers by the bare name; inside the package, names are full.
+    own = {"meshcache", "bench"} | {path.stem for path in files if "sidecar" not in path.parts}
+    own |= {path.parent.name for path in files if path.name == "__init__.py" and "sidecar" not in path.parts}
+    names: set[str] = set()
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module)
+    roots = {name.partition(".")[0] for name in names}
+    return roots - sys.stdlib_module_names - own
+
+
+def distributions(module: str) -> set[str]:
+    """The distributions that provide a module; several may share a namespace."""
+    return {normal(name) for name in importlib.metadata.packages_distributions().get(module, ())}
+
+
+def test_what_the_package_imports_is_declared():
+    found = {module: distributions(module) for module in imported("sidecar")}
+    assert {"grpc", "msgspec", "yaml"} <= set(found)
+    missing = {module for module, names in found.items() if not names & declared(PROJECT["dependencies"])}
+    assert not missing
+
+
+def test_what_is_declared_is_imported():
+    used = set().union(*(distributions(module) for module in imported("sidecar")))
+    assert declared(PROJECT["dependencies"]) - used == USED_BY_OTHERS
+
+
+def test_what_tests_and_bench_import_is_declared():
+    given = declared([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]])
+    missing = {module for module in imported("tests", "bench") if not distributions(module) & given}
+    assert not missing
+
+
+@pytest.mark.parametrize("line", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]])
+def test_every_requirement_has_a_lower_bound(line):
+    assert ">=" in line
+
+
+def test_constraints_pin_what_is_declared():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = declared([line for line in lines if line and not line.startswith("#")])
+    extras = PROJECT["optional-dependencies"]
+    assert declared([*PROJECT["dependencies"], *extras["dev"], *extras["envoy"]]) <= pinned
+
+
+def test_the_version_is_the_packages_own():
+    assert PROJECT["dynamic"] == ["version"]
+    assert "version" not in PROJECT
+    assert importlib.metadata.version("meshcache") == meshcache.__version__
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "istio/injection-values.yaml", "docs/istio.md"])
+def test_images_are_named_by_that_version(name):
+    found = set(re.findall(r"\bmeshcache:([0-9][\w.-]*)", (ROOT / name).read_text()))
+    assert found == {meshcache.__version__}
