@@ -222,7 +222,7 @@ async def test_an_invalidation_in_the_middle_of_the_body_counts(tmp_path: Path) 
         rig.origin.does("/a", lambda _: Reply(204))
         await rig.ask("POST")
         await waiting.finish()
-        assert rig.meter.stores == ["stored", "no-tier"]
+        assert rig.meter.stores == ["stored", "invalidated"]
         assert isinstance(await rig.send("GET", headers={"accept": "x"}), Sent)
 
 

@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tier_helpers import CountingHooks, key, limits, resource, response
+from tier_helpers import CountingHooks, entry, key, limits, resource, response
 
-from meshcache.decisions import TierName
+from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.epochs import UNKNOWN, Epochs
-from meshcache.engine.records import VariantIndex
+from meshcache.engine.records import Entry, VariantIndex
 from meshcache.policy.compiled import TierLimits
 from meshcache.tiers import stack as stack_module
-from meshcache.tiers.base import TierError, TierRead, Trouble
+from meshcache.tiers.base import TierRead
 from meshcache.tiers.board import Board
 from meshcache.tiers.envelope import seal
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
 from meshcache.tiers.signing import Keyring
-from meshcache.tiers.stack import TierStack
+from meshcache.tiers.stack import Stored, TierStack
 
 HOT, WARM, COLD = TierName
 R = resource(1)
@@ -41,16 +41,11 @@ class Bench:
         self.stack = TierStack(self.memory, self.warm, self.cold, self.board, KEYRING, self.hooks, breaker_pause=0.1)
         self.now = time.time()
 
+    def entry(self, number: int, *tiers: TierName, **changes: object) -> Entry:
+        return entry(number, Epochs(self.board.epoch(R)), *tiers, **({"now": self.now} | changes))
+
     def store(self, number: int, *tiers: TierName, body: bytes = b"hello", **changes: object) -> tuple[TierName, ...]:
-        values: dict[str, object] = {
-            "tiers": tiers,
-            "limits": limits(),
-            "epochs": Epochs(self.board.epoch(R)),
-            "now": self.now,
-            "expires_in": 1000.0,
-            "eviction": "lru",
-        }
-        return self.stack.store(key(number), R, response(body), **(values | changes))  # type: ignore[arg-type]
+        return self.stack.store(self.entry(number, *tiers, record=response(body), **changes)).tiers
 
     async def found_in(self, number: int, now: float | None = None) -> TierName | None:
         found = await self.stack.find(key(number), R, limits(), self.now if now is None else now)
@@ -77,16 +72,13 @@ async def test_each_tier_gets_what_it_is_to_get(bench: Bench) -> None:
     assert await bench.stack.drain(5.0)
     assert [await bench.found_in(n) for n in (1, 2, 3, 4)] == [WARM, WARM, COLD, None]
     found = await bench.stack.find(key(3), R, limits(), bench.now)
-    assert (found.record, found.written_at) == (response(), bench.now)
+    assert found.record == response()
     assert found.epochs == Epochs(bench.board.epoch(R))
 
 
 async def test_an_index_of_variants_round_trips(bench: Bench) -> None:
     index = VariantIndex(b"key", (("accept",), ()))
-    bench.stack.store(
-        key(1), R, index, tiers=(WARM,), limits=limits(), epochs=Epochs(bench.board.epoch(R)), now=bench.now,
-        expires_in=10.0, eviction="lru",
-    )  # fmt: skip
+    bench.stack.store(bench.entry(1, WARM, record=index))
     await bench.stack.drain(5.0)
     assert (await bench.stack.find(key(1), R, limits(), bench.now)).record == index
 
@@ -127,23 +119,15 @@ async def test_promotion_goes_up_only_where_it_fits(bench: Bench) -> None:
     await bench.stack.drain(5.0)
     found = await bench.stack.find(key(1), R, limits(), bench.now)
     assert found.record is not None
-    placed = bench.stack.promote(
-        key(1), R, found.record, tiers=(HOT, WARM), limits=limits(), epochs=found.epochs, now=bench.now,
-        expires_in=100.0, eviction="ttl", rendered=b"reply",
-    )  # fmt: skip
-    assert placed == (HOT, WARM)
+    up = bench.entry(1, HOT, WARM, record=found.record, epochs=found.epochs, eviction="ttl", rendered=b"reply")
+    assert bench.stack.promote(up) == Stored((HOT, WARM))
     entry = bench.stack.hot(key(1), R, limits(), bench.now)
     assert entry is not None
     assert entry.rendered == b"reply"
     await bench.stack.drain(5.0)
     assert await bench.found_in(1) is WARM
-    assert (
-        bench.stack.promote(
-            key(2), R, response(bytes(9 * MIB)), tiers=(HOT, WARM), limits=limits(), epochs=found.epochs,
-            now=bench.now, expires_in=100.0, eviction="lru",
-        )
-        == ()
-    )  # fmt: skip
+    too_large = bench.entry(2, HOT, WARM, record=response(bytes(9 * MIB)))
+    assert bench.stack.promote(too_large) == Stored((), NoStoreReason.NO_TIER)
 
 
 async def test_residence_by_the_limits_now_in_force(bench: Bench) -> None:
@@ -166,7 +150,7 @@ async def test_residence_never_exceeds_use(bench: Bench) -> None:
     assert bench.stack.hot(key(1), R, limits(), bench.now + 0.2) is None
     await asyncio.sleep(0.25)
     assert await bench.found_in(1) is None
-    assert bench.store(2, HOT, WARM, expires_in=0.0) == ()
+    assert bench.stack.store(bench.entry(2, HOT, WARM, expires_in=0.0)) == Stored((), NoStoreReason.NO_FRESHNESS)
 
 
 async def test_what_claims_to_be_from_the_future_is_not_used(bench: Bench) -> None:
@@ -195,9 +179,9 @@ async def test_invalidation_is_in_force_before_its_first_suspension(bench: Bench
 
 async def test_a_fill_begun_before_an_invalidation_never_comes_back(bench: Bench) -> None:
     epochs = (await bench.stack.find(key(1), R, limits(), bench.now)).epochs
-    assert await bench.stack.epochs(R, limits()) == epochs
     await bench.stack.invalidate(R)
-    assert bench.store(1, HOT, WARM, COLD, epochs=epochs) == ()
+    late = bench.entry(1, HOT, WARM, COLD, epochs=epochs)
+    assert bench.stack.store(late) == bench.stack.promote(late) == Stored((), NoStoreReason.INVALIDATED)
     # Nor one that was queued before it.
     bench.store(1, WARM, COLD)
     await bench.stack.invalidate(R)
@@ -223,7 +207,8 @@ async def test_a_look_up_that_an_invalidation_overtakes_is_a_miss(
 
 
 async def test_unknown_epochs_store_nothing(bench: Bench) -> None:
-    assert bench.store(1, HOT, WARM, COLD, epochs=UNKNOWN) == ()
+    unknown = bench.entry(1, HOT, WARM, COLD, epochs=UNKNOWN)
+    assert bench.stack.store(unknown) == Stored((), NoStoreReason.NO_TIER)
 
 
 async def test_delete(bench: Bench) -> None:
@@ -280,10 +265,7 @@ async def test_a_board_that_is_lost_loses_no_invalidation_for_longer_than_a_seco
     epochs = (await stacks[first_to_notice].find(key(2), R, limits(), 1000.0)).epochs
     if first_to_notice == 0:
         epochs = Epochs(boards[1].epoch(R))
-    reader.store(
-        key(1), R, response(), tiers=(HOT,), limits=limits(), epochs=epochs, now=1000.0, expires_in=60.0,
-        eviction="lru",
-    )  # fmt: skip
+    reader.store(entry(1, epochs, HOT))
     await writer.invalidate(R)
     times[0] += 1.0
     assert reader.hot(key(1), R, limits(), 1001.0) is None
@@ -329,161 +311,16 @@ async def test_memory_alone(tmp_path: Path) -> None:
     stack = TierStack(MemoryTier(MIB), None, None, board, KEYRING)
     found = await stack.find(key(1), R, limits(), 1000.0)
     assert (found.record, found.epochs) == (None, Epochs(board.epoch(R)))
-    placed = stack.store(
-        key(1), R, response(), tiers=(HOT, WARM), limits=limits(), epochs=found.epochs, now=1000.0,
-        expires_in=10.0, eviction="ttl",
-    )  # fmt: skip
-    assert placed == (HOT,)
+    assert stack.store(entry(1, found.epochs, HOT, WARM, eviction="ttl")) == Stored((HOT,))
+    assert stack.store(entry(1, found.epochs, WARM)) == Stored((), NoStoreReason.NO_TIER)
+    too_large = entry(
+        1, found.epochs, HOT, record=response(bytes(2 * MIB)), limits=limits(hot=TierLimits(1, 1 << 30, 1))
+    )
+    assert stack.store(too_large) == Stored((), NoStoreReason.NO_TIER), "the limit allows it, the budget does not"
     await stack.delete(key(1))
     await stack.invalidate(R)
     assert await stack.drain(1.0)
     await stack.close()
-
-
-class Troubled:
-    """A tier that does as it is told, for failures that a real one cannot be made to have."""
-
-    on_board = True
-    writes_at_once = 4
-
-    def __init__(self, name: TierName) -> None:
-        self.name = name
-        self.error: Exception | None = None
-        self.delay = 0.0
-        self.calls = 0
-
-    async def _do(self) -> None:
-        self.calls += 1
-        await asyncio.sleep(self.delay)
-        if self.error is not None:
-            raise self.error
-
-    def absent(self, _key: bytes) -> bool:
-        return False
-
-    async def get(self, *_: object) -> TierRead:
-        await self._do()
-        return TierRead(None, b"")
-
-    async def epoch(self, *_: object) -> bytes:
-        await self._do()
-        return b""
-
-    async def put(self, *_: object) -> None:
-        await self._do()
-
-    async def delete(self, *_: object) -> None:
-        await self._do()
-
-    async def invalidate(self, *_: object) -> None:
-        await self._do()
-
-    async def close(self) -> None:
-        await self._do()
-
-
-class TroubledBench:
-    def __init__(self, folder: Path) -> None:
-        self.warm, self.cold = Troubled(WARM), Troubled(COLD)
-        self.board = Board(folder / "board")
-        self.hooks = CountingHooks()
-        self.stack = TierStack(
-            MemoryTier(MIB), self.warm, self.cold, self.board, KEYRING, self.hooks, breaker_pause=0.1
-        )
-        self.limits = limits(warm=TierLimits(300.0, MIB, 0.05), cold=TierLimits(300.0, MIB, 0.05))
-
-    def store(self, number: int, body: bytes = b"") -> tuple[TierName, ...]:
-        return self.stack.store(
-            key(number), R, response(body), tiers=(WARM,), limits=self.limits, epochs=Epochs(self.board.epoch(R)),
-            now=1000.0, expires_in=10.0, eviction="lru",
-        )  # fmt: skip
-
-
-@pytest.fixture
-async def troubled(tmp_path: Path) -> AsyncIterator[TroubledBench]:
-    bench = TroubledBench(tmp_path)
-    yield bench
-    bench.warm.delay = bench.cold.delay = 0.0
-    await bench.stack.close()
-
-
-@pytest.mark.parametrize("error", [TierError("x", Trouble.IO), ValueError("a fault"), OSError("leaked")])
-async def test_errors_are_misses_counted_and_open_the_breaker(troubled: TroubledBench, error: Exception) -> None:
-    troubled.warm.error = error
-    for _ in range(20):
-        assert (await troubled.stack.find(key(1), R, troubled.limits, 1000.0)).record is None
-    kind = "io" if isinstance(error, TierError) else "internal"
-    assert troubled.hooks.errors == {(WARM, kind): 5}
-    assert (troubled.warm.calls, troubled.cold.calls) == (5, 20)
-    assert troubled.hooks.breakers == [(WARM, True)]
-    troubled.warm.error = None
-    await asyncio.sleep(0.12)
-    await troubled.stack.find(key(1), R, troubled.limits, 1000.0)
-    assert troubled.hooks.breakers == [(WARM, True), (WARM, False)]
-    assert troubled.warm.calls == 6
-
-
-async def test_deadlines_bound_the_look_up(troubled: TroubledBench) -> None:
-    troubled.warm.delay = troubled.cold.delay = 10.0
-    began = time.monotonic()
-    await troubled.stack.find(key(1), R, troubled.limits, 1000.0)
-    assert 0.09 < time.monotonic() - began < 0.3
-    assert troubled.hooks.errors == {(WARM, "timeout"): 1, (COLD, "timeout"): 1}
-
-
-async def test_cancellation_passes_and_is_no_failure(troubled: TroubledBench) -> None:
-    troubled.warm.delay = 0.02
-    for _ in range(10):
-        task = asyncio.create_task(troubled.stack.find(key(1), R, troubled.limits, 1000.0))
-        await asyncio.sleep(0.001)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    assert not troubled.hooks.errors
-    assert not troubled.hooks.breakers
-
-
-async def test_failing_writes_leave_reading_alone(troubled: TroubledBench) -> None:
-    troubled.warm.error = TierError("full", Trouble.FULL)
-    for number in range(30):
-        assert troubled.store(number) == (WARM,)
-    await troubled.stack.drain(5.0)
-    assert troubled.hooks.errors[WARM, "full"] >= 5
-    assert troubled.hooks.dropped[WARM, "breaker-open"] >= 10
-    troubled.warm.error = None
-    before = troubled.warm.calls
-    await troubled.stack.find(key(1), R, troubled.limits, 1000.0)
-    assert troubled.warm.calls == before + 1
-
-
-async def test_a_value_too_large_for_a_tier_is_not_its_failure(troubled: TroubledBench) -> None:
-    troubled.warm.error = TierError("too large", Trouble.TOO_LARGE)
-    for number in range(20):
-        troubled.store(number)
-    await troubled.stack.drain(5.0)
-    assert troubled.hooks.errors == {(WARM, "too-large"): 20}
-    assert not troubled.hooks.breakers
-
-
-async def test_the_queue_is_bounded_by_number_and_bytes(troubled: TroubledBench) -> None:
-    troubled.warm.delay = 0.5
-    placed = [troubled.store(number) for number in range(3000)]
-    assert placed.count(()) == troubled.hooks.dropped[WARM, "queue-full"] == 3000 - 2048
-    assert not await troubled.stack.drain(0.05)
-
-
-async def test_the_queue_is_bounded_by_bytes(troubled: TroubledBench) -> None:
-    troubled.warm.delay = 0.5
-    placed = [troubled.store(number, bytes(MIB - 1000)) for number in range(100)]
-    assert 60 <= placed.count((WARM,)) <= 64
-
-
-async def test_after_closing_nothing_is_stored_or_raised(troubled: TroubledBench) -> None:
-    troubled.warm.error = OSError("at the end")
-    await troubled.stack.close()
-    assert troubled.store(1) == ()
-    await troubled.stack.invalidate(R)
-    troubled.warm.error = None
 
 
 async def test_hot_look_up_takes_microseconds(bench: Bench) -> None:

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tier_helpers import CountingHooks, key, limits, resource, response
+from tier_helpers import CountingHooks, entry, key, limits, resource, response
 
 from fixtures_valkey import LocalValkey
-from meshcache.decisions import TierName
+from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.epochs import Epochs
 from meshcache.policy.compiled import TierLimits
 from meshcache.tiers.board import Board
@@ -19,7 +19,7 @@ from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
 from meshcache.tiers.redis import RedisTier
 from meshcache.tiers.signing import Keyring
-from meshcache.tiers.stack import TierStack
+from meshcache.tiers.stack import Stored, TierStack
 
 pytestmark = pytest.mark.e2e
 
@@ -44,15 +44,12 @@ class Pod:
         )
         self.now = time.time()
 
-    async def fill(self, number: int, *tiers: TierName, epochs: Epochs | None = None) -> tuple[TierName, ...]:
+    async def fill(self, number: int, *tiers: TierName, epochs: Epochs | None = None) -> Stored:
         if epochs is None:
             epochs = (await self.stack.find(key(number), R, LIMITS, self.now)).epochs
-        placed = self.stack.store(
-            key(number), R, response(), tiers=tiers, limits=LIMITS, epochs=epochs, now=self.now, expires_in=1000.0,
-            eviction="lru",
-        )  # fmt: skip
+        stored = self.stack.store(entry(number, epochs, *tiers, limits=LIMITS, now=self.now))
         await self.stack.drain(5.0)
-        return placed
+        return stored
 
     async def found_in(self, number: int) -> TierName | None:
         return (await self.stack.find(key(number), R, LIMITS, self.now)).tier
@@ -74,7 +71,7 @@ async def pods(tmp_path: Path, valkey: LocalValkey) -> AsyncIterator[tuple[Pod, 
 
 async def test_what_one_pod_stores_another_finds(pods: tuple[Pod, Pod]) -> None:
     one, two = pods
-    assert await one.fill(1, HOT, WARM) == (HOT, WARM)
+    assert (await one.fill(1, HOT, WARM)).tiers == (HOT, WARM)
     found = await two.stack.find(key(1), R, LIMITS, two.now)
     assert (found.tier, found.record) == (WARM, response())
 
@@ -117,7 +114,7 @@ async def test_an_invalidation_is_known_to_all_workers_of_a_pod_before_the_store
 
 async def test_a_fill_begun_before_another_pods_invalidation_is_dead(pods: tuple[Pod, Pod]) -> None:
     one, two = pods
-    epochs = await two.stack.epochs(R, LIMITS)
+    epochs = (await two.stack.find(key(1), R, LIMITS, two.now)).epochs
     assert len(epochs.fleet) == 8
     await one.stack.invalidate(R)
     await one.stack.drain(5.0)
@@ -132,7 +129,7 @@ async def test_without_the_store_cold_serves_and_warm_is_not_written(
     await one.fill(1, COLD)
     valkey.kill()
     assert await one.found_in(1) is COLD
-    assert await one.fill(2, WARM) == ()
+    assert await one.fill(2, WARM) == Stored((), NoStoreReason.NO_TIER)
     assert one.hooks.dropped[WARM, "no-epoch"] == 1
     assert one.hooks.errors[WARM, "unreachable"] >= 1
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from meshcache.decisions import TierName
-from meshcache.engine.records import StoredResponse
+from meshcache.engine.epochs import Epochs
+from meshcache.engine.records import Entry, StoredResponse
 from meshcache.policy.compiled import TierLimits, Tiers
 from meshcache.tiers.hooks import NoHooks
 
@@ -40,6 +41,22 @@ def limits(**changes: TierLimits) -> Tiers:
         "cold": TierLimits(86400.0, 64 << 20, 1.0),
     }
     return Tiers(**(usual | changes))
+
+
+def entry(number: int, known: Epochs, *tiers: TierName, **changes: object) -> Entry:
+    """An entry for `key(number)` of `resource(1)`, with room everywhere and of use for a long time."""
+    values = {
+        "key": key(number),
+        "resource": resource(1),
+        "record": response(),
+        "tiers": tiers,
+        "limits": limits(),
+        "epochs": known,
+        "now": 1000.0,
+        "expires_in": 1000.0,
+        "eviction": "lru",
+    } | changes
+    return Entry(**values)  # type: ignore[arg-type]
 
 
 class CountingHooks(NoHooks):

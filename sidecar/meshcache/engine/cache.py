@@ -12,7 +12,7 @@ from meshcache.engine.judge import judge
 from meshcache.engine.key import resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.placement import earned_tiers, with_tiers_of
-from meshcache.engine.records import StoredResponse
+from meshcache.engine.records import Entry, StoredResponse
 from meshcache.engine.refresh import Refreshes
 from meshcache.engine.variants import with_field_set
 from meshcache.message import Headers, Response
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from meshcache.engine.fill import Fill, Target
     from meshcache.engine.judge import Judgement
     from meshcache.engine.ports import Leases, Meter, Refresher, Renderer, Spawn
-    from meshcache.engine.records import VariantIndex
+    from meshcache.engine.records import Record, VariantIndex
     from meshcache.message import Request
     from meshcache.policy.compiled import KeySpec, Policy
     from meshcache.policy.snapshot import Snapshot
@@ -155,33 +155,13 @@ class Cache:
 
     def promote(self, target: Target, candidate: Candidate, tiers: tuple[TierName, ...], now: float) -> None:
         """Move an entry up to the tiers that its reader has earned."""
-        self.stack.promote(
-            candidate.storage,
-            target.key.resource,
-            candidate.stored,
-            tiers=tiers,
-            limits=target.policy.tiers,
-            epochs=target.epochs,
-            now=now,
-            expires_in=self._of_use(candidate.judgement, target.policy, now),
-            eviction=target.policy.eviction,
-            rendered=self._render(candidate.stored) if TierName.HOT in tiers else None,
-        )
+        expires_in = self._of_use(candidate.judgement, target.policy, now)
+        self.stack.promote(self._entry(target, candidate.storage, candidate.stored, tiers, now, expires_in))
 
     def promote_index(self, target: Target, index: VariantIndex, now: float) -> None:
         """Keep a list of variants in memory, so that the next look-up finds its variant at once."""
-        limits = target.policy.tiers
-        self.stack.promote(
-            target.key.storage,
-            target.key.resource,
-            index,
-            tiers=(TierName.HOT,),
-            limits=limits,
-            epochs=target.epochs,
-            now=now,
-            expires_in=limits.hot.ttl,
-            eviction=target.policy.eviction,
-        )
+        expires_in = target.policy.tiers.hot.ttl
+        self.stack.promote(self._entry(target, target.key.storage, index, (TierName.HOT,), now, expires_in))
 
     def not_stored(self, reason: NoStoreReason, request: Request, candidate: Candidate | None, status: int) -> None:
         """A response was not stored: when it shows that what is stored has had its day, that goes, too."""
@@ -232,33 +212,37 @@ class Cache:
         if held is not None:
             # An older copy in a faster tier would be found first: it is replaced, whoever asked.
             tiers = with_tiers_of(tiers, held)
-        placed = self.stack.store(
-            storage,
-            target.key.resource,
-            record,
-            tiers=tiers,
-            limits=policy.tiers,
-            epochs=target.epochs,
-            now=now,
-            expires_in=self._of_use(judge(record, policy.freshness), policy, now),
-            eviction=policy.eviction,
-            rendered=self._render(record) if TierName.HOT in tiers else None,
-        )
-        return STORED if placed else NoStoreReason.NO_TIER
+        expires_in = self._of_use(judge(record, policy.freshness), policy, now)
+        outcome = self.stack.store(self._entry(target, storage, record, tiers, now, expires_in))
+        return outcome.refused or STORED
 
     def _write_index(self, target: Target, index: VariantIndex) -> None:
         policy = target.policy
-        earned = earned_tiers(policy.placement, target.selection.score)
-        self.stack.store(
-            target.key.storage,
-            target.key.resource,
-            index,
-            tiers=with_tiers_of(earned, TierName.HOT),
-            limits=policy.tiers,
+        tiers = with_tiers_of(earned_tiers(policy.placement, target.selection.score), TierName.HOT)
+        expires_in = _longest_residence(policy)
+        self.stack.store(self._entry(target, target.key.storage, index, tiers, self.clock(), expires_in))
+
+    def _entry(
+        self,
+        target: Target,
+        storage: bytes,
+        record: Record,
+        tiers: tuple[TierName, ...],
+        now: float,
+        expires_in: float,
+    ) -> Entry:
+        in_memory = TierName.HOT in tiers
+        return Entry(
+            key=storage,
+            resource=target.key.resource,
+            record=record,
+            tiers=tiers,
+            limits=target.policy.tiers,
             epochs=target.epochs,
-            now=self.clock(),
-            expires_in=_longest_residence(policy),
-            eviction=policy.eviction,
+            now=now,
+            expires_in=expires_in,
+            eviction=target.policy.eviction,
+            rendered=self._render(record) if in_memory and isinstance(record, StoredResponse) else None,
         )
 
     @staticmethod

@@ -6,7 +6,17 @@ policy then in force.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from meshcache.decisions import TierName
+    from meshcache.engine.epochs import Epochs
+    from meshcache.policy.compiled import Eviction, Tiers
 
 
 class StoredResponse(msgspec.Struct, tag="r", frozen=True, array_like=True):
@@ -41,3 +51,27 @@ class VariantIndex(msgspec.Struct, tag="v", frozen=True, array_like=True):
 
 
 Record = StoredResponse | VariantIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record on its way into the tiers: under which key, where to, for how long."""
+
+    key: bytes
+    """Storage key (32 bytes)."""
+    resource: bytes
+    """Resource id (16 bytes), by which it is invalidated."""
+    record: Record
+    tiers: Sequence[TierName]
+    """Where it is to go."""
+    limits: Tiers
+    epochs: Epochs
+    """Of the resource, read before the origin was asked."""
+    now: float
+    """Unix seconds from which its residence counts."""
+    expires_in: float
+    """For how many seconds it can be of any use (freshness and stale window); residence ends no later."""
+    eviction: Eviction
+    """Its pool in memory."""
+    rendered: bytes | None = None
+    """Its serialised reply, kept beside it in memory."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from meshcache.decisions import TierName
-from meshcache.engine.epochs import Epochs
+from meshcache.decisions import NoStoreReason, TierName
+from meshcache.engine.epochs import UNKNOWN, Epochs
 from meshcache.tiers.base import TierError, TierRead, Trouble
 from meshcache.tiers.envelope import LARGE, BadEnvelope, Envelope, record_size, seal, unseal
 from meshcache.tiers.guarded import GuardedTier, Write
@@ -20,8 +20,8 @@ from meshcache.tiers.threads import Threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from meshcache.engine.records import Record
-    from meshcache.policy.compiled import Eviction, TierLimits, Tiers
+    from meshcache.engine.records import Entry, Record
+    from meshcache.policy.compiled import TierLimits, Tiers
     from meshcache.tiers.base import Tier
     from meshcache.tiers.board import Board
     from meshcache.tiers.memory import MemoryTier
@@ -48,25 +48,16 @@ class Found:
     """Where it was found; None for a miss."""
     epochs: Epochs
     """To be handed to `store` by whoever fills the miss or refreshes the record."""
-    written_at: float = 0.0
-    """Unix seconds at which it was written to that tier."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Fill:
-    """One record on its way into the tiers."""
+class Stored:
+    """What became of an entry that was to be stored."""
 
-    key: bytes
-    resource: bytes
-    record: Record
-    size: int
-    limits: Tiers
-    epochs: Epochs
-    now: float
-    expires_in: float
-
-    def ttl(self, name: TierName) -> float:
-        return min(self.expires_in, _limits(self.limits, name).ttl)
+    tiers: tuple[TierName, ...]
+    """Where it went."""
+    refused: NoStoreReason | None = None
+    """Why it went nowhere; None when it went somewhere."""
 
 
 class TierStack:
@@ -143,7 +134,7 @@ class TierStack:
                 epochs = Epochs(epochs.board, read.epoch)
             envelope = await self._opened(lower, key, resource, read, epochs, bounds, now)
             if envelope is not None:
-                return Found(envelope.record, name, epochs, envelope.written_at)
+                return Found(envelope.record, name, epochs)
         return Found(None, None, epochs)
 
     def nowhere(self, keys: Iterable[bytes], resource: bytes) -> Epochs | None:
@@ -155,66 +146,27 @@ class TierStack:
         self._check_board()
         return Epochs(self._board.epoch(resource))
 
-    async def epochs(self, resource: bytes, limits: Tiers) -> Epochs:
-        """The epochs as `find` gives them, for refreshing what was in memory. Read before the origin is asked."""
-        self._check_board()
-        board = self._board.epoch(resource)
-        fleet = self._fleet
-        if fleet is None:
-            return Epochs(board)
-        read = await fleet.read(partial(fleet.tier.epoch, resource), _limits(limits, fleet.name).deadline)
-        return Epochs(board, read or b"")
+    def store(self, entry: Entry) -> Stored:
+        """Store a record: in memory at once, in the lower tiers in the background.
 
-    def store(
-        self,
-        key: bytes,
-        resource: bytes,
-        record: Record,
-        *,
-        tiers: Sequence[TierName],
-        limits: Tiers,
-        epochs: Epochs,
-        now: float,
-        expires_in: float,
-        eviction: Eviction,
-        rendered: bytes | None = None,
-    ) -> tuple[TierName, ...]:
-        """Store `record` in `tiers`: in memory at once, in the lower ones in the background.
-
-        If none of `tiers` takes a record of its size, the next lower one that does gets it. `expires_in` is for
-        how many seconds the record can be of any use (freshness and stale window); residence ends no later.
-        Returns the tiers it went to, none when it fits nowhere or an invalidation came since `epochs` were read.
+        If none of `entry.tiers` takes a record of its size, the next lower one that does gets it. It goes nowhere when
+        an invalidation came since its epochs were read (`invalidated`), its use is over (`no-freshness`), too many
+        writes wait (`no-memory`), or no tier takes it (`no-tier`).
         """
-        size = record_size(record)
-        chosen = [name for name in tiers if self._accepts(name, limits, size)]
-        if not chosen and tiers:
-            lowest = max(_ORDER.index(name) for name in tiers)
-            chosen = [name for name in _ORDER[lowest + 1 :] if self._accepts(name, limits, size)][:1]
-        fill = _Fill(key, resource, record, size, limits, epochs, now, expires_in)
-        return self._place(fill, chosen, eviction, rendered)
+        size = record_size(entry.record)
+        chosen = self._fitting(entry.tiers, entry.limits, size)
+        if not chosen and entry.tiers:
+            lowest = max(_ORDER.index(name) for name in entry.tiers)
+            chosen = self._fitting(_ORDER[lowest + 1 :], entry.limits, size)[:1]
+        return self._place(entry, chosen, size)
 
-    def promote(
-        self,
-        key: bytes,
-        resource: bytes,
-        record: Record,
-        *,
-        tiers: Sequence[TierName],
-        limits: Tiers,
-        epochs: Epochs,
-        now: float,
-        expires_in: float,
-        eviction: Eviction,
-        rendered: bytes | None = None,
-    ) -> tuple[TierName, ...]:
-        """Copy a record that `find` found up to those of `tiers` that take one of its size.
+    def promote(self, entry: Entry) -> Stored:
+        """Copy a record that `find` found up to those of `entry.tiers` that take one of its size.
 
-        `expires_in` is what is left of the record's use, so that being popular never makes it live longer.
+        `entry.expires_in` is what is left of the record's use, so that being popular never makes it live longer.
         """
-        size = record_size(record)
-        chosen = [name for name in tiers if self._accepts(name, limits, size)]
-        fill = _Fill(key, resource, record, size, limits, epochs, now, expires_in)
-        return self._place(fill, chosen, eviction, rendered)
+        size = record_size(entry.record)
+        return self._place(entry, self._fitting(entry.tiers, entry.limits, size), size)
 
     async def delete(self, key: bytes) -> None:
         """Forget `key` in every tier. A write of it that is under way may still come after; see `invalidate`."""
@@ -261,55 +213,67 @@ class TierStack:
         await self._threads.close(1.0)
         self.memory.clear()
 
-    def _accepts(self, name: TierName, limits: Tiers, size: int) -> bool:
-        present = name is TierName.HOT or name in self._lower
-        return present and size <= _limits(limits, name).max_object_bytes
+    def _fitting(self, tiers: Iterable[TierName], limits: Tiers, size: int) -> list[TierName]:
+        """Those of `tiers` that are there and take a record of `size` bytes."""
+        return [
+            name
+            for name in tiers
+            if (name is TierName.HOT or name in self._lower) and size <= _limits(limits, name).max_object_bytes
+        ]
 
-    def _place(
-        self, fill: _Fill, tiers: Sequence[TierName], eviction: Eviction, rendered: bytes | None
-    ) -> tuple[TierName, ...]:
-        if fill.expires_in <= 0 or self._closed or fill.epochs.board != self._board.epoch(fill.resource):
-            return ()
+    def _place(self, entry: Entry, tiers: Sequence[TierName], size: int) -> Stored:
+        if entry.expires_in <= 0:
+            return Stored((), NoStoreReason.NO_FRESHNESS)
+        if self._closed or entry.epochs is UNKNOWN:
+            return Stored((), NoStoreReason.NO_TIER)
+        if entry.epochs.board != self._board.epoch(entry.resource):
+            return Stored((), NoStoreReason.INVALIDATED)
         placed = []
+        refused = NoStoreReason.NO_TIER
         for name in tiers:
-            ttl = fill.ttl(name)
             if name is TierName.HOT:
-                entry = HotEntry(
-                    fill.record,
-                    epoch=fill.epochs.board,
-                    stored_at=fill.now,
-                    expires_at=fill.now + ttl,
-                    rendered=rendered,
-                )
-                done = self.memory.put(fill.key, entry, fill.now, eviction)
+                reason = self._remember(entry)
             else:
-                done = self._write_later(self._lower[name], fill, ttl)
-            if done:
+                reason = self._write_later(self._lower[name], entry, size)
+            if reason is None:
                 placed.append(name)
-        return tuple(placed)
+            elif reason is NoStoreReason.NO_MEMORY:
+                refused = reason
+        return Stored(tuple(placed), None if placed else refused)
 
-    def _write_later(self, lower: GuardedTier, fill: _Fill, ttl: float) -> bool:
-        if lower is self._fleet and not fill.epochs.fleet:
+    def _remember(self, entry: Entry) -> NoStoreReason | None:
+        held = HotEntry(
+            entry.record,
+            epoch=entry.epochs.board,
+            stored_at=entry.now,
+            expires_at=entry.now + _residence(entry, TierName.HOT),
+            rendered=entry.rendered,
+        )
+        return None if self.memory.put(entry.key, held, entry.now, entry.eviction) else NoStoreReason.NO_TIER
+
+    def _write_later(self, lower: GuardedTier, entry: Entry, size: int) -> NoStoreReason | None:
+        if lower is self._fleet and not entry.epochs.fleet:
             self._hooks.write_dropped(lower.name, "no-epoch")
-            return False
-        return lower.offer(Write(fill.key, fill.size, partial(self._write, lower.tier, fill, ttl)))
+            return NoStoreReason.NO_TIER
+        write = Write(entry.key, size, partial(self._write, lower.tier, entry, size))
+        return None if lower.offer(write) else NoStoreReason.NO_MEMORY
 
-    async def _write(self, tier: Tier, fill: _Fill, ttl: float) -> None:
+    async def _write(self, tier: Tier, entry: Entry, size: int) -> None:
         """Seal a record and put it into a lower tier; raises what the tier raises."""
-        if fill.epochs.board != self._board.epoch(fill.resource):
+        if entry.epochs.board != self._board.epoch(entry.resource):
             self._hooks.write_dropped(tier.name, "invalidated")
             return
         began = self._clock()
         sealing = partial(
             seal,
-            fill.record,
-            storage_key=fill.key,
-            epoch=fill.epochs.sealed(),
-            written_at=fill.now,
+            entry.record,
+            storage_key=entry.key,
+            epoch=entry.epochs.sealed(),
+            written_at=entry.now,
             keyring=self._keyring,
         )
-        value = sealing() if fill.size < LARGE else await self._threads.run(sealing)
-        await tier.put(fill.key, value, ttl)
+        value = sealing() if size < LARGE else await self._threads.run(sealing)
+        await tier.put(entry.key, value, _residence(entry, tier.name))
         self._hooks.moved("written", tier.name, len(value))
         self._hooks.stage("store", self._clock() - began)
 
@@ -380,6 +344,11 @@ class TierStack:
 
 
 _ORDER = tuple(TierName)
+
+
+def _residence(entry: Entry, name: TierName) -> float:
+    """For how many seconds `entry` stays in the tier `name`."""
+    return min(entry.expires_in, _limits(entry.limits, name).ttl)
 
 
 def _limits(limits: Tiers, name: TierName) -> TierLimits:
