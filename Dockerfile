@@ -1,19 +1,24 @@
 # The sidecar as an image: `meshcache serve`. In a mesh Envoy is already there, so it is not in here.
 #   docker build -t meshcache:0.1.0 .
-ARG PYTHON=3.11-slim-bookworm
+ARG PYTHON=3.11.14-slim-bookworm
 
 FROM python:${PYTHON} AS build
 WORKDIR /src
+COPY constraints.txt ./
+# By environment, so that the build backend is pinned as well: `-c` does not reach the environment that pip builds in.
+# The second name is for pip 25.3 and later.
+ENV PIP_CONSTRAINT=/src/constraints.txt PIP_BUILD_CONSTRAINT=/src/constraints.txt
 RUN python -m venv --without-pip /opt/meshcache
-COPY constraints.txt pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 COPY policies policies
 COPY sidecar sidecar
-RUN python -m pip --python /opt/meshcache/bin/python install --no-cache-dir --no-compile -c constraints.txt . \
+RUN python -m pip --python /opt/meshcache/bin/python install --no-cache-dir --no-compile . \
     && /opt/meshcache/bin/python -m compileall -q /opt/meshcache/lib
 
 FROM python:${PYTHON}
-# No installer in the image that runs: what it holds is what was built above.
+# No installer in the image that runs, nor what could bring one back: what it holds is what was built above.
 RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip setuptools wheel \
+    && rm -r "$(python -c 'import ensurepip; print(*ensurepip.__path__)')" \
     && install -d -o 65532 -g 65532 /var/lib/meshcache
 COPY --from=build /opt/meshcache /opt/meshcache
 COPY policies /etc/meshcache/policies

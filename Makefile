@@ -5,6 +5,8 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
+# What pip builds the package with; the image's build takes its pins from constraints.txt as well.
+BUILD_REQUIRES := 'hatchling>=1.27,<2'
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Options for `meshcache up`, for example: make up ARGS="--listen 127.0.0.1:8080"
@@ -32,7 +34,7 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 	$(BIN)/mypy --strict -p meshcache
 	$(BIN)/mypy --strict -p bench -p conformance
 
-unit: $(VENV)/.dev ## the fast tests only: no Envoy, no store server
+unit: $(VENV)/.dev ## the fast tests only, seconds: no Envoy, no store server, no sidecar process
 	$(BIN)/python -m pytest -m "not e2e and not slow" $(PYTEST_ARGS)
 
 conformance: $(VENV)/.dev ## http-cache-tests through Envoy (TARGET=meshcache|proxy|envoy-cache, RESULTS=file.json)
@@ -44,7 +46,7 @@ bench: $(VENV)/.dev ## throughput and latency on one Envoy worker; needs wrk (SE
 constraints: ## pin the newest versions that pyproject.toml allows into constraints.txt
 	rm -rf .venv-constraints
 	"$(PYTHON)" -m venv .venv-constraints
-	.venv-constraints/bin/python -m pip install --quiet --disable-pip-version-check -e '.[envoy,dev]'
+	.venv-constraints/bin/python -m pip install --quiet --disable-pip-version-check -e '.[envoy,dev]' $(BUILD_REQUIRES)
 	{ sed -n '/^#/p' constraints.txt; .venv-constraints/bin/python -m pip freeze --exclude-editable; } > constraints.txt.new
 	mv constraints.txt.new constraints.txt
 	rm -rf .venv-constraints

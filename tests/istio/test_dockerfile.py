@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,8 @@ def test_there_is_a_build_stage_from_which_only_the_environment_is_taken():
 
 def test_the_base_is_a_slim_python_by_tag():
     (tag,) = (value.removeprefix("PYTHON=") for name, value in instructions() if name == "ARG")
-    assert tag.startswith("3.11-slim-")
+    # With the patch release: what was built once is what is built again.
+    assert re.fullmatch(r"3\.11\.\d+-slim-[a-z]+", tag)
     assert all(value.split()[0] == "python:${PYTHON}" for name, value in instructions() if name == "FROM")
 
 
@@ -55,8 +57,19 @@ def test_it_runs_as_a_numeric_user_that_is_not_root():
 def test_the_last_stage_installs_nothing_and_drops_the_installer():
     (run,) = (value for name, value in last_stage() if name == "RUN")
     assert "pip uninstall" in run
+    assert "ensurepip" in run
     for tool in ("apt-get", "pip install", "gcc", "build-essential", "curl"):
         assert tool not in run
+
+
+def test_the_build_backend_is_pinned_too():
+    stage = instructions()[: -len(last_stage())]
+    names = [name for name, _ in stage]
+    environment = next(value for name, value in stage if name == "ENV")
+    for variable in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"):
+        assert f"{variable}=/src/constraints.txt" in environment
+    assert names.index("ENV") < max(index for index, name in enumerate(names) if name == "RUN")
+    assert re.search(r"^hatchling==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
 
 
 def test_nothing_is_written_outside_the_volume():
