@@ -14,6 +14,8 @@ from running import BAD, GOOD, alive, until
 
 from meshcache.process import bind_tcp
 
+pytestmark = pytest.mark.e2e
+
 PROCESS = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 
 
@@ -149,27 +151,12 @@ def test_bad_policies_at_a_restart_leave_the_last_good_ones_in_force(place):
     until(lambda: (found := place.status()) and found.well and found.policies.generation == 2, 5)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("--policies", "nowhere"), "nowhere: there is no such folder"),
-        (("--metrics-listen", "nonsense"), "--metrics-listen 'nonsense' is not HOST:PORT"),
-        (("--metrics-listen", "127.0.0.1:99999"), "is not HOST:PORT"),
-        (("--data", "policies/a.yaml/x"), "cannot make the data folder"),
-        (("--data", "d" * 120), "too long for a unix socket"),
-        (("--warm", "http://cache"), "--warm: expected a URL such as redis://"),
-        (("--warm", "redis://"), "--warm: expected a URL such as redis://"),
-        (("--cold", "s3://bucket"), "--cold: s3://: not supported yet"),
-        (("--workers", "0"), "--workers"),
-    ],
-)
-def test_what_cannot_work_is_told_in_one_line(place, arguments, expected):
-    command = place.serve(*arguments)
-    assert command.wait() in (1, 2)
-    assert expected in command.stderr
-    assert "Traceback" not in command.stderr
-    assert len(command.stderr.splitlines()) <= 2
-    assert not command.children()
+def test_what_cannot_work_is_told_in_one_line_and_starts_nothing(place):
+    command = place.serve("--policies", "nowhere")
+    assert command.wait() == 1
+    (line,) = command.stderr.splitlines()
+    assert line.startswith("meshcache: nowhere: there is no such folder")
+    assert not command.started
 
 
 def test_a_taken_metrics_port_is_told_in_one_line(place):

@@ -1,6 +1,9 @@
 import json
 
+import pytest
 from running import BAD, GOOD, until
+
+pytestmark = pytest.mark.e2e
 
 
 def test_shows_the_running_sidecar(place):

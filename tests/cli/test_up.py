@@ -15,6 +15,8 @@ from running import BAD, Place, Running, alive, base_url, make_place, until
 
 from meshcache.process import bind_tcp
 
+pytestmark = pytest.mark.e2e
+
 CAT = "/v1/images/cat/labels"
 SIDECAR, ORIGIN, ENVOY, WORKER = ("meshcache serve",), ("demo.origin",), ("envoy.json",), ("extproc.worker",)
 
@@ -85,7 +87,6 @@ def hit(url: str, path: str = CAT) -> bool:
     return "; hit" in get(url, path).headers.get("cache-status", "")
 
 
-@pytest.mark.e2e
 def test_first_light(shipped):
     command, url = started(shipped, "--workers", "2", "--latency-ms", "120")
     first = get(url)
@@ -125,7 +126,6 @@ def test_first_light(shipped):
     assert get(url).status_code == 200
 
 
-@pytest.mark.e2e
 def test_a_killed_sidecar_worker_or_origin_costs_no_request(place):
     command, url = started(place, "--workers", "2", "--latency-ms", "5")
     with Load(url) as load:
@@ -141,7 +141,6 @@ def test_a_killed_sidecar_worker_or_origin_costs_no_request(place):
     until(lambda: hit(url), 10, "caching resumed")
 
 
-@pytest.mark.e2e
 def test_origin_and_envoy_are_started_again(place):
     command, url = started(place, "--latency-ms", "0")
     sidecar = command.child(*SIDECAR)
@@ -166,7 +165,6 @@ def test_origin_and_envoy_are_started_again(place):
     assert "envoy started again" in command.stderr
 
 
-@pytest.mark.e2e
 def test_an_edit_is_in_effect_within_a_second_and_costs_no_request(shipped):
     command, url = started(shipped, "--workers", "2", "--latency-ms", "5")
     images = shipped.folder / "policies" / "images.yaml"
@@ -184,7 +182,6 @@ def test_an_edit_is_in_effect_within_a_second_and_costs_no_request(shipped):
         assert load.failures == []
 
 
-@pytest.mark.e2e
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_slow_request_in_flight_finishes_while_new_ones_are_refused(place, number):
     command, url = started(place)
@@ -207,7 +204,6 @@ def test_a_slow_request_in_flight_finishes_while_new_ones_are_refused(place, num
     command.assert_nothing_left()
 
 
-@pytest.mark.e2e
 def test_a_second_signal_stops_at_once(place):
     command, url = started(place)
     slow = threading.Thread(target=lambda: _ignore(url, "/v1/images/slow/labels?latencyMs=30000"))
@@ -224,7 +220,6 @@ def test_a_second_signal_stops_at_once(place):
     slow.join(10)
 
 
-@pytest.mark.e2e
 def test_the_drain_is_bounded(place):
     command, url = started(place, "--drain-timeout", "0.5")
     slow = threading.Thread(target=lambda: _ignore(url, "/v1/images/slow/labels?latencyMs=30000"))
@@ -239,7 +234,6 @@ def test_the_drain_is_bounded(place):
     slow.join(10)
 
 
-@pytest.mark.e2e
 def test_nothing_outlives_a_killed_up(place):
     command, _ = started(place, "--workers", "2")
     command.signal(signal.SIGKILL)
@@ -250,7 +244,6 @@ def test_nothing_outlives_a_killed_up(place):
     assert get(url).status_code == 200
 
 
-@pytest.mark.e2e
 def test_a_signal_during_the_start_leaves_nothing(place):
     command = place.up()
     command.child(*SIDECAR)
@@ -259,7 +252,6 @@ def test_a_signal_during_the_start_leaves_nothing(place):
     command.assert_nothing_left()
 
 
-@pytest.mark.e2e
 def test_warm_in_valkey(place, valkey):
     command, url = started(place, "--warm", valkey.url, "--latency-ms", "5")
     with Load(url) as load:
@@ -275,7 +267,6 @@ def test_warm_in_valkey(place, valkey):
     assert command.process.poll() is None
 
 
-@pytest.mark.e2e
 def test_an_origin_of_ones_own(place):
     origin = place.run("up", *("--data", "origin", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"))
     inner = base_url(origin.said("stop      Ctrl-C"))
@@ -285,7 +276,6 @@ def test_an_origin_of_ones_own(place):
     until(lambda: hit(url), 10, "a hit")
 
 
-@pytest.mark.e2e
 def test_a_second_up_on_the_same_data_is_refused_and_the_first_unharmed(place):
     _, url = started(place)
     second = place.up()
@@ -296,33 +286,11 @@ def test_a_second_up_on_the_same_data_is_refused_and_the_first_unharmed(place):
     assert place.status().well
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("--policies", "nowhere"), "--policies nowhere does not exist"),
-        (("--policies", "policies/a.yaml"), "--policies policies/a.yaml is not a folder"),
-        (("--warm", "redis://127.0.0.1:1/0"), "--warm redis://127.0.0.1:1 cannot be used"),
-        (("--warm", "redis://u:hunter2@127.0.0.1:1/0"), "--warm redis://127.0.0.1:1 cannot be used"),
-        (("--warm", "memcached://x"), "--warm: expected a URL such as redis://"),
-        (("--cold", "s3://bucket"), "--cold: s3://: not supported yet"),
-        (("--origin", "ftp://x"), "--origin 'ftp://x' is not http://"),
-        (("--origin", "http://"), "is not http://HOST:PORT"),
-        (("--origin", "http://x:port"), "--origin 'http://x:port' is malformed"),
-        (("--origin", "http://[::1"), "is malformed"),
-        (("--origin", "http://x:80/path"), "give scheme, host and port only"),
-        (("--listen", "8080"), "--listen '8080' is not HOST:PORT"),
-        (("--listen", "203.0.113.7:80"), "--listen 203.0.113.7:80 cannot be used"),
-        (("--metrics-listen", "x"), "--metrics-listen 'x' is not HOST:PORT"),
-        (("--data", "policies/a.yaml/x"), "cannot make the data folder"),
-        (("--data", "d" * 120), "too long for a unix socket"),
-    ],
-)
-def test_what_cannot_work_is_told_in_one_line_and_starts_nothing(place, arguments, expected):
-    command = place.up(*arguments)
+def test_what_cannot_work_is_told_in_one_line_and_starts_nothing(place):
+    command = place.up("--warm", "redis://u:hunter2@127.0.0.1:1/0")
     assert command.wait() == 1
     (line,) = command.stderr.splitlines()
-    assert line.startswith("meshcache: ")
-    assert expected in line
+    assert line.startswith("meshcache: --warm redis://127.0.0.1:1 cannot be used: ")
     assert "hunter2" not in line
     assert not command.started
 

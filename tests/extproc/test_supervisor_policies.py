@@ -1,0 +1,116 @@
+"""The supervisor and the policy folder: edits, refusals, the last good set."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from supervised import GOOD, conditions, pids, until
+
+from meshcache.extproc.supervisor import LAST_GOOD_NAME
+from meshcache.policy.errors import PolicyErrors
+
+pytestmark = pytest.mark.e2e
+
+
+async def test_an_edit_is_in_effect_in_all_workers_within_a_second(bench):
+    supervisor = await bench.start(workers=2)
+    bench.write(GOOD.replace("plain", "other"))
+    began = time.monotonic()
+    await until(lambda: [worker.generation for worker in supervisor.status().workers] == [2, 2])
+    assert time.monotonic() - began < 1.0
+    assert supervisor.status().policies.policies == ("other",)
+    assert supervisor.metrics().gauges["policy_generation"][()] == 2
+
+
+async def test_a_bad_edit_keeps_the_last_good_set_and_is_reported(bench):
+    supervisor = await bench.start()
+    bench.write(GOOD.replace("eviction: ttl", "eviction: nonsense"))
+    refusal = await until(lambda: supervisor.status().policies.refusal)
+    assert "a.yaml:4:" in refusal.errors[0]
+    assert "spec.eviction" in refusal.errors[0]
+    status = supervisor.status()
+    assert status.policies.generation == 1
+    assert [worker.generation for worker in status.workers] == [1]
+    assert status.ready
+    assert not status.well
+    assert conditions(supervisor)["Accepted"] is False
+    assert supervisor.metrics().counters["policy_refusals_total"][()] == 1
+    (line,) = [entry for entry in bench.entries if entry["event"].startswith("policies refused")]
+    assert "a.yaml:4:" in line["errors"][0]
+    # Back to what is in force: no new generation, and the refusal is over.
+    bench.write(GOOD)
+    await until(lambda: supervisor.status().policies.refusal is None)
+    assert supervisor.status().policies.generation == 1
+    bench.write(GOOD + "# mended\n")
+    await until(lambda: supervisor.status().workers[0].generation == 2)
+    assert supervisor.status().well
+
+
+async def test_a_worker_restarted_beside_a_bad_folder_gets_the_last_good_set(bench):
+    supervisor = await bench.start()
+    bench.write("kind: [")
+    await until(lambda: supervisor.status().policies.refusal)
+    (pid,) = pids(supervisor)
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: not supervisor.ready)
+    await until(lambda: supervisor.ready)
+    assert supervisor.status().workers[0].generation == 1
+
+
+async def test_a_worker_that_refuses_what_the_supervisor_accepts_is_reported(bench):
+    supervisor = await bench.start()
+    bench.write(GOOD + "# refused by workers\n")
+    await until(lambda: any(entry["event"] == "worker refused policies" for entry in bench.entries))
+    assert supervisor.ready
+    assert supervisor.status().workers[0].generation == 1
+    assert conditions(supervisor)["Programmed"] is False
+
+
+async def test_a_restart_beside_a_broken_folder_serves_the_last_good_set(bench):
+    first = await bench.start()
+    bench.write(GOOD + "# second\n")
+    await until(lambda: first.status().workers[0].generation == 2)
+    await first.stop(1)
+    bench.write("nonsense: true")
+    second = await bench.start()
+    status = second.status()
+    assert status.policies.from_last_good
+    assert status.policies.generation == 2
+    assert status.policies.policies == ("plain",)
+    assert status.policies.refusal is not None
+    assert not status.well
+    assert second.ready
+    # A good edit ends it, under a new number.
+    bench.write(GOOD + "# third\n")
+    await until(lambda: second.status().workers[0].generation == 3)
+    assert not second.status().policies.from_last_good
+    assert second.status().well
+
+
+async def test_the_same_set_keeps_its_number_over_a_restart(bench):
+    first = await bench.start()
+    await first.stop(1)
+    second = await bench.start()
+    assert second.status().policies.generation == 1
+
+
+async def test_a_vanished_folder_changes_nothing(bench, tmp_path):
+    supervisor = await bench.start()
+    bench.policies.rename(tmp_path / "elsewhere")
+    await until(lambda: supervisor.status().policies.refusal)
+    assert supervisor.ready
+    (tmp_path / "elsewhere").rename(bench.policies)
+    await until(lambda: supervisor.status().policies.refusal is None)
+    assert supervisor.status().policies.generation == 1
+
+
+async def test_no_good_set_at_the_first_start_is_an_error_with_places(bench):
+    bench.write("apiVersion: meshcache.dev/v1alpha1\nkind: Nothing\nmetadata: {name: x}\n")
+    supervisor = bench.make()
+    with pytest.raises(PolicyErrors) as raised:
+        supervisor.load()
+    assert "a.yaml:2:" in str(raised.value)
+    assert not (bench.data / LAST_GOOD_NAME).exists()
