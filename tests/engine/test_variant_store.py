@@ -157,6 +157,27 @@ async def test_a_304_that_adds_vary_makes_a_variant_of_it(tmp_path: Path) -> Non
         assert (await rig.get("/a", {"accept": "x"})).body == b"one"
 
 
+@pytest.mark.parametrize("named", [None, "accept-encoding", "accept-encoding, accept"])
+async def test_a_304_that_names_less_than_the_answer_did_does_not_widen_it(tmp_path: Path, named: str | None) -> None:
+    def answer(request: Request) -> Reply:
+        fields = (("etag", '"1"'), ("cache-control", "max-age=10"))
+        if "if-none-match" in request.headers:
+            return Reply(304, fields if named is None else (*fields, ("vary", named)))
+        return Reply(
+            200, (*fields, ("vary", "accept, accept-encoding")), (request.headers.get("accept") or "").encode()
+        )
+
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.does("/a", answer)
+        await rig.get("/a", {"accept": "x"})
+        rig.clock.pass_by(20)
+        got = await rig.get("/a", {"accept": "x"})
+        assert got.decision == "revalidated"
+        assert sorted((got.headers.get("vary") or "").split(", ")) == ["accept", "accept-encoding"]
+        assert (await rig.get("/a", {"accept": "x"})).decision == "hit"
+        assert (await rig.get("/a", {"accept": "y"})).body == b"y"
+
+
 async def test_cookies_can_select(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.does("/a", by_field("cookie"))

@@ -131,12 +131,15 @@ class Cache:
             item for item in freshened(old.fields, response.headers, response_time=now) if item[0] not in NOT_REPLAYED
         ]
         reason = unstorable(target, Response(old.status, Headers(fields)))
-        names = parse_vary(response.headers.get("vary")) if "vary" in response.headers else None
+        names = parse_vary(response.headers.get("vary"))
+        selected_by = {name for name, _ in old.selecting}
+        if names != "*" and selected_by - set(names):
+            # A 304 often names less than the answer itself did: it narrows for whom that was, and never widens it.
+            names = tuple(sorted(selected_by.union(names)))
+            fields = [*(item for item in fields if item[0] != "vary"), ("vary", ", ".join(names))]
         record = StoredResponse(
             key=old.key,
-            selecting=old.selecting
-            if names is None or names == "*"
-            else selecting_values(names, target.request.headers),
+            selecting=old.selecting if names == "*" else selecting_values(names, target.request.headers),
             status=old.status,
             fields=tuple(fields),
             request_time=target.request_time,
