@@ -49,6 +49,13 @@ spec: {freshness: {defaultTtl: 60s}, key: {query: {sort: true}}}
 """
 
 
+async def test_an_answer_that_varies_by_host_is_not_shared_where_the_key_leaves_it_out(tmp_path: Path) -> None:
+    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s}", key="{host: false}")) as rig:
+        rig.origin.does("/a", lambda request: Reply(200, (("vary", "accept, Host"),), request.authority.encode()))
+        for authority in ("one.example", "two.example"):
+            assert (await rig.get("/a", authority=authority)).body == authority.encode()
+
+
 async def test_an_unsafe_request_that_succeeds_makes_everything_for_its_target_invalid(tmp_path: Path) -> None:
     text = policies(
         freshness="{defaultTtl: 60s}",

@@ -75,6 +75,9 @@ def unstorable(target: Target, response: Response) -> NoStoreReason | None:
     if not response.from_origin:
         return NoStoreReason.LOCAL_REPLY
     headers = response.headers
+    if not target.policy.key.host and "host" in parse_vary(headers.get("vary")):
+        # The key leaves the host out, and variants are not told apart by it: no request is known to match.
+        return NoStoreReason.VARY_STAR
     directives = CacheControl.parse(headers.get("cache-control"))
     by_default = may_use_heuristics(response.status, directives)
     granted = lifetime(target.policy.freshness, status=response.status, explicit=None, by_default=by_default)
