@@ -6,13 +6,13 @@ import asyncio
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from meshcache.decisions import TierName
 from meshcache.engine.cache import Cache
 from meshcache.extproc import wire
-from meshcache.extproc.control import DEFAULT_COLD_BYTES, DEFAULT_HOT_BYTES
+from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES, Shares
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.faults import FaultLog
 from meshcache.extproc.metering import EngineMeter, TierMeter
@@ -40,11 +40,6 @@ if TYPE_CHECKING:
     from meshcache.observe.metrics import Metrics
     from meshcache.policy.documents import Documents
     from meshcache.tiers.base import Tier
-
-WARM_FILE_BYTES: Final = 1 << 30
-"""The largest that the warm LMDB file grows, for all workers together."""
-COPY_BYTES: Final = 256 << 20
-"""Bodies of responses on their way into one worker's cache, together."""
 
 
 class Service:
@@ -75,7 +70,7 @@ class Service:
             clock=time.time,
             spawn=self._spawn,
             render=wire.render,
-            copy_bytes=COPY_BYTES,
+            copy_bytes=Shares.of(options.hot_bytes, options.workers).copies,
         )
         self._processor = ExternalProcessor(self._cache, on_error=faults.report, lookup_timeout=options.lookup_timeout)
         self._faults = faults
@@ -146,8 +141,9 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
         log.warning("tier given up for a while" if opened else "tier in use again", tier=tier)
 
     meter = TierMeter(metrics, on_breaker)
+    shares = Shares.of(options.hot_bytes, options.workers)
     memory = MemoryTier(
-        (options.hot_bytes or DEFAULT_HOT_BYTES) // max(1, options.workers),
+        shares.hot,
         on_evict=lambda reason: meter.evicted(TierName.HOT, reason, 1),
     )
     warm = await _warm(options, data, board, meter, log)
@@ -158,7 +154,7 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
         presence=Presence(data / "cold.presence"),
         on_evict=lambda reason, count: meter.evicted(TierName.COLD, reason, count),
     )
-    stack = TierStack(memory, warm, cold, board, keyring, meter)
+    stack = TierStack(memory, warm, cold, board, keyring, meter, queue_bytes=shares.queue, opening_bytes=shares.opening)
     refresher = None
     if options.refresh_url:
         refresher = HttpRefresher(options.refresh_url, on_end=partial(EngineMeter(metrics).stage, Stage.REFRESH))

@@ -34,8 +34,6 @@ _PODS_APART = 2.0
 is not used here."""
 _BOARD_CHECK = 1.0
 """Seconds between two looks at whether the board's file is still the one that is mapped."""
-_OPENING_BYTES = 128 << 20
-"""Bytes of large envelopes that may wait to be verified at one time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +76,20 @@ class TierStack:
         clock: Callable[[], float] = time.monotonic,
         *,
         breaker_pause: float = 0.5,
+        queue_bytes: int = 64 << 20,
+        opening_bytes: int = 128 << 20,
     ) -> None:
-        """`clock` measures durations; `breaker_pause` is the first pause of a tier that keeps failing, in seconds."""
+        """`clock` measures durations; `breaker_pause` is the first pause of a tier that keeps failing, in seconds.
+
+        `queue_bytes` may wait to be written for each of warm and cold, `opening_bytes` of what was read to be verified.
+        """
         self.memory = memory
         self._board = board
         self._keyring = keyring
         self._hooks: TierHooks = hooks if hooks is not None else NoHooks()
         self._clock = clock
         self._lower = {
-            tier.name: GuardedTier(tier, self._hooks, clock=clock, first_pause=breaker_pause)
+            tier.name: GuardedTier(tier, self._hooks, clock=clock, first_pause=breaker_pause, queue_bytes=queue_bytes)
             for tier in (warm, cold)
             if tier is not None
         }
@@ -94,6 +97,7 @@ class TierStack:
         self._threads = Threads("seal", 1)
         self._invalidating: set[asyncio.Task[None]] = set()
         self._opening = 0
+        self._opening_bytes = opening_bytes
         self._board_checked = clock()
         self._closed = False
 
@@ -319,7 +323,7 @@ class TierStack:
         size = len(value)
         if size < LARGE:
             return unseal(value, storage_key=key, keyring=self._keyring)
-        if self._opening + size > _OPENING_BYTES:
+        if self._opening + size > self._opening_bytes:
             raise TierError("too many large entries are being read", Trouble.BUSY)
         self._opening += size
         try:
