@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import mmap
 import multiprocessing
 import os
 import signal
@@ -121,6 +123,34 @@ def test_refresh_that_fails_keeps_the_old_map(path: Path) -> None:
     path.parent.write_text("in the way")
     assert not board.refresh()
     assert board.epoch(resource(1)) == before
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOMEM, "no memory"), ValueError("mmap length is greater than size")])
+def test_a_map_that_fails_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    board = Board(path)
+    before = board.epoch(resource(1))
+    lease = board.lease(b"k", 60.0)
+    assert lease is not None
+    path.unlink()
+    other = Board(path)
+    descriptors = len(os.listdir("/proc/self/fd"))
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mmap, "mmap", fails)
+        for _ in range(3):
+            assert not board.refresh()
+            assert board.epoch(resource(1)) == before
+        with pytest.raises(BoardError, match="board"):
+            Board(path)
+    assert board.lease(b"k", 60.0) is None, "the old board is whole"
+    board.release(lease)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert board.refresh()
+    assert before != board.epoch(resource(1)) == other.epoch(resource(1))
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 def test_a_path_that_cannot_be_used(tmp_path: Path) -> None:

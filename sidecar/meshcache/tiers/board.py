@@ -153,7 +153,7 @@ class Board:
         """Map the file anew if another one stands at its path, or none; to be called now and then.
 
         Processes that map different files would not see each other's bumps. Returns whether it was replaced;
-        then every epoch has changed. On failure the old map stays.
+        then every epoch has changed. On failure the old map stays, whole, and the next call tries again.
         """
         try:
             found = self._path.stat()
@@ -161,8 +161,8 @@ class Board:
             found = None
         if found is not None and (found.st_dev, found.st_ino) == self._identity:
             return False
+        old = (self._words, self._times, self._view, self._map, self._descriptor)
         try:
-            old = (self._words, self._times, self._view, self._map, self._descriptor)
             self._open()
         except OSError:
             return False
@@ -202,12 +202,17 @@ class Board:
             self._create(boot)
         else:
             raise OSError(f"{self._path}: cannot be made")
+        try:
+            status = os.fstat(descriptor)
+            mapped = map_shared(descriptor, self._size)
+        except OSError:
+            os.close(descriptor)
+            raise
+        # Only now, and all of it: a board that is half of one file and half of another would never be noticed.
         self._descriptor = descriptor
-        status = os.fstat(descriptor)
         self._identity = (status.st_dev, status.st_ino)
-        # In memory from the start: a page's first use would stop the event loop.
-        self._map = mmap.mmap(descriptor, self._size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        self._view = memoryview(self._map)
+        self._map = mapped
+        self._view = memoryview(mapped)
         self._words = self._view[: self._times_at].cast("Q")
         self._times = self._view[self._times_at : self._leases_at].cast("d")
 
@@ -217,22 +222,30 @@ class Board:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return None
-        head = os.pread(descriptor, _HEAD_BYTES, 0)
-        expected = _HEAD.pack(_MAGIC, _VERSION, self._slots, self._buckets)
-        if (
-            os.fstat(descriptor).st_size == self._size
-            and head[: _HEAD.size] == expected
-            and head[_BOOT_AT : _BOOT_AT + len(boot)] == boot
-        ):
+        try:
+            sound = self._is_sound(descriptor, boot)
+            if not sound:
+                # Move aside only what was judged: another process may have put a good one there in the meantime.
+                judged, there = os.fstat(descriptor), self._path.stat()
+                if (judged.st_dev, judged.st_ino) == (there.st_dev, there.st_ino):
+                    self._path.unlink()
+        except FileNotFoundError:
+            sound = False
+        except OSError:
+            os.close(descriptor)
+            raise
+        if sound:
             return descriptor
-        # Move aside only what was judged: another process may have put a good one there in the meantime.
-        with contextlib.suppress(OSError):
-            judged = os.fstat(descriptor)
-            there = self._path.stat()
-            if (judged.st_dev, judged.st_ino) == (there.st_dev, there.st_ino):
-                self._path.unlink()
         os.close(descriptor)
         return None
+
+    def _is_sound(self, descriptor: int, boot: bytes) -> bool:
+        head = os.pread(descriptor, _HEAD_BYTES, 0)
+        return (
+            os.fstat(descriptor).st_size == self._size
+            and head[: _HEAD.size] == _HEAD.pack(_MAGIC, _VERSION, self._slots, self._buckets)
+            and head[_BOOT_AT : _BOOT_AT + len(boot)] == boot
+        )
 
     def _create(self, boot: bytes) -> None:
         """Put a new board at the path, whole at once, unless another process has done so first."""
@@ -273,6 +286,16 @@ def allocate(descriptor: int, size: int) -> None:
             raise
         # A file system that cannot promise space, with a C library that does not write it out instead.
         os.truncate(descriptor, size)
+
+
+def map_shared(descriptor: int, size: int) -> mmap.mmap:
+    """The first `size` bytes of a file in memory, shared with whoever else maps it. Raises `OSError`."""
+    try:
+        # In memory from the start: a page's first use would stop the event loop.
+        return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    except ValueError as error:
+        # The file is shorter than it was a moment ago.
+        raise OSError(errno.EIO, str(error)) from error
 
 
 def boot_id() -> bytes:

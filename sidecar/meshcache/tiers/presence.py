@@ -11,14 +11,14 @@ that write at the same time cannot tear it, and one that loses to another costs 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from meshcache.tiers.board import allocate
+from meshcache.tiers.board import allocate, map_shared
 
 if TYPE_CHECKING:
+    import mmap
     from pathlib import Path
 
 BUCKET_SECONDS: Final = 6 * 3600
@@ -79,8 +79,7 @@ def _open(path: Path) -> mmap.mmap:
             continue
         try:
             if os.fstat(descriptor).st_size == _SLOTS:
-                # In memory from the start: a page's first use would stop the event loop.
-                return mmap.mmap(descriptor, _SLOTS, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+                return map_shared(descriptor, _SLOTS)
         finally:
             os.close(descriptor)
         path.unlink(missing_ok=True)
