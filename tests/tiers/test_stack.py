@@ -13,7 +13,6 @@ from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.epochs import UNKNOWN, Epochs
 from meshcache.engine.records import Entry, VariantIndex
 from meshcache.policy.compiled import TierLimits
-from meshcache.tiers import stack as stack_module
 from meshcache.tiers.base import TierRead
 from meshcache.tiers.board import Board
 from meshcache.tiers.envelope import seal
@@ -275,7 +274,7 @@ async def test_a_board_that_is_lost_loses_no_invalidation_for_longer_than_a_seco
 
 
 async def test_what_waits_to_be_verified_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_module, "_OPENING_BYTES", 3 * MIB)
+    monkeypatch.setattr(bench.stack, "_opening_bytes", 3 * MIB)
     for number in range(16):
         bench.store(number, COLD, body=b"x" * MIB)
     assert await bench.stack.drain(10)

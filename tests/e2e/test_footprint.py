@@ -1,0 +1,36 @@
+"""What the processes take when they do nothing: the numbers that limits of pods are made from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from policy_sets import POLICIES
+from running_mesh import Mesh
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
+
+MIB = 1 << 20
+
+
+def resident(pid: int) -> int:
+    """Resident memory in bytes, with the pages that processes share."""
+    found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found
+    return int(found[1]) * 1024
+
+
+async def test_idle_processes_take_what_the_limits_of_pods_count_on(make_folder):
+    folder = make_folder()
+    (folder / "policies").mkdir()
+    (folder / "policies" / "policies.yaml").write_text(POLICIES)
+    mesh = Mesh(folder, "", folder / "policies")
+    try:
+        await mesh.serve("--workers", "2")
+        supervisor = (await mesh.status())["pid"]
+        assert resident(supervisor) < 60 * MIB
+        for pid in await mesh.worker_pids():
+            assert resident(pid) < 95 * MIB
+    finally:
+        await mesh.stop()
