@@ -185,6 +185,23 @@ async def test_large_headers_pass(make_rig):
     assert (await rig.client.get("/a", headers={"x-big": "b" * 100_000})).status_code == 431
 
 
+@pytest.mark.parametrize(
+    ("request_line", "fields", "status"),
+    [
+        (b"BREW /a HTTP/1.1", b"", 400),
+        (b"GET /\xe9 HTTP/1.1", b"", 400),
+        (b"GET /a HTTP/1.0", b"", 426),
+        (b"GET /a HTTP/1.1", b"".join(b"x-%d: 1\r\n" % number for number in range(201)), 431),
+    ],
+    ids=["unknown method", "eight-bit path", "HTTP/1.0", "201 fields"],
+)
+async def test_what_envoy_refuses_reaches_neither_sidecar_nor_origin(make_rig, request_line, fields, status):
+    rig = await make_rig()
+    answer = await rig.raw(request_line + b"\r\nhost: a\r\nconnection: close\r\n" + fields + b"\r\n")
+    assert answer.startswith(f"HTTP/1.1 {status}".encode())
+    assert (rig.sidecar.seen, rig.origin.heads) == ([], [])
+
+
 async def test_the_refresh_listener_goes_to_the_origin_without_the_cache(make_rig):
     rig = await make_rig()
     rig.sidecar.respond = hit

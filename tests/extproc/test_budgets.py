@@ -38,7 +38,7 @@ async def test_a_worker_is_built_with_its_shares(tmp_path):
     options = WorkerOptions(index=0, workers=2, socket_path="", data_dir=str(tmp_path), hot_bytes=48 * MIB)
     service = await build(options, Metrics(), logs.get_logger())
     stack = service._stack
-    assert stack.memory._budget == 24 * MIB
+    assert stack.memory.budget_bytes == 24 * MIB
     assert service._cache.copies.limit == 24 * MIB
     assert {lower._queue_bytes for lower in stack._lower.values()} == {24 * MIB}
     assert stack._opening_bytes == 24 * MIB

@@ -86,7 +86,8 @@ def test_memory_that_is_asked_for_covers_the_idle_sidecar_with_a_full_hot_tier(o
 def test_files_stay_below_the_volumes_limit_past_which_the_pod_is_evicted(overlay, tmp_path):
     # Between two sweeps each worker may write its part, and once more while another one sweeps.
     past = 1 + 2 * WORKERS * object_folder._SWEEP_AFTER
-    cold = config(overlay).cold_max_bytes * past
+    # The folder is two levels deep, by a byte of the key each; every directory takes a block.
+    cold = config(overlay).cold_max_bytes * past + (256 + 256 * 256) * 4096
     # A damaged warm file is replaced before it is removed; and so is the last good policy set.
     files = cold + 2 * WARM_FILE_BYTES + maps(tmp_path) + 2 * MAX_SET_BYTES
     # What is being written to cold when a worker is killed stays for a while.
