@@ -1,11 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
-import resource as limits_of_process
-import signal
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,13 +9,12 @@ from pathlib import Path
 import pytest
 from tier_helpers import key, resource
 
-from meshcache.tiers import lmdb_file as module
+from meshcache.tiers import lmdb_folder as module
 from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.board import Board
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.lmdb_file import LmdbFile, Operation
 
-SPAWN = multiprocessing.get_context("spawn")
 R = resource(1)
 MIB = 1 << 20
 
@@ -219,6 +214,18 @@ async def test_a_file_lost_or_cut_short_while_open_is_replaced(
     assert (await tier.get(key(1), R)).value == b"new"
 
 
+async def test_what_dead_processes_left_is_tidied_up(tmp_path: Path, board: Board) -> None:
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    await tier.put(key(1), b"one", 100.0)
+    await tier.close()
+    (tmp_path / "w" / "0123456789abcdef").mkdir()
+    (tmp_path / "w" / "current.0123456789abcdef").write_text("1 0123456789abcdef 00\n")
+    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
+    assert (await tier.get(key(1), R)).value == b"one"
+    assert sorted(os.listdir(tmp_path / "w")) == sorted([data_file(tmp_path / "w").parent.name, "current", "lock"])
+    await tier.close()
+
+
 async def test_a_folder_removed_while_open_is_made_again(tier: LmdbTier, tmp_path: Path) -> None:
     await tier.put(key(1), b"one", 100.0)
     (tmp_path / "warm").rename(tmp_path / "elsewhere")
@@ -233,118 +240,6 @@ async def test_a_path_that_cannot_be_used(tmp_path: Path, board: Board) -> None:
     for call in (tier.open(), tier.get(key(1), R), tier.put(key(1), b"x", 1.0), tier.delete(key(1))):
         with pytest.raises(TierError):
             await call
-    await tier.close()
-
-
-def _write_with_a_full_disk(folder: Path, results: object) -> None:
-    async def main() -> list[str]:
-        tier = LmdbTier(folder / "w", 64 * MIB, Board(folder / "board"))
-        await tier.put(key(1), b"before", 100.0)
-        # A file size limit fails writes just as a full disk does, without the rights to mount one.
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        limits_of_process.setrlimit(limits_of_process.RLIMIT_FSIZE, (2 * MIB, 2 * MIB))
-        kinds = []
-        for number in range(10, 20):
-            try:
-                await tier.put(key(number), os.urandom(1 * MIB), 100.0)
-                kinds.append("stored")
-            except TierError:
-                kinds.append("failed")
-        value = (await tier.get(key(1), R)).value
-        kinds.append("kept" if value == b"before" else "lost")
-        await tier.put(key(2), b"small", 100.0)
-        kinds.append(repr((await tier.get(key(2), R)).value))
-        await tier.close()
-        return kinds
-
-    results.put(asyncio.run(main()))  # type: ignore[attr-defined]
-
-
-def test_a_full_disk_is_an_error_and_reading_goes_on(tmp_path: Path) -> None:
-    results = SPAWN.Queue()
-    process = SPAWN.Process(target=_write_with_a_full_disk, args=(tmp_path, results))
-    process.start()
-    *puts, kept, small = results.get(timeout=30)
-    process.join()
-    assert "failed" in puts
-    assert kept == "kept"
-    assert small == "b'small'"
-
-
-def _write_for_ever(folder: Path, seed: int) -> None:
-    file = LmdbFile(folder / "w", 8 * MIB)
-    number = seed
-    while True:
-        number += 1
-        batch = [Operation(key(number * 64 + n), os.urandom(5000), time.time() + 1000 + n) for n in range(32)]
-        file.apply(batch, time.time())
-
-
-async def test_writers_killed_in_mid_transaction_leave_a_usable_file(tmp_path: Path, board: Board) -> None:
-    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
-    await tier.put(key(1), b"first", 10_000.0)
-    for round_ in range(8):
-        process = SPAWN.Process(target=_write_for_ever, args=(tmp_path, round_ * 100_000))
-        process.start()
-        await asyncio.sleep(0.4 + 0.013 * round_)
-        process.kill()
-        async with asyncio.timeout(5):
-            await tier.put(key(2), b"round %d" % round_, 10_000.0)
-            assert (await tier.get(key(2), R)).value == b"round %d" % round_
-        process.join()
-    # Not replaced by a fresh file: what was there before is there still.
-    assert (await tier.get(key(1), R)).value == b"first"
-    await tier.close()
-
-
-async def test_a_stopped_writer_costs_others_only_their_deadline(tmp_path: Path, board: Board) -> None:
-    tier = LmdbTier(tmp_path / "w", 8 * MIB, board)
-    await tier.put(key(1), b"first", 10_000.0)
-    process = SPAWN.Process(target=_hold_write_lock, args=(tmp_path, holding := SPAWN.Event()))
-    process.start()
-    await asyncio.to_thread(holding.wait, 20)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGSTOP)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.2):
-            await tier.put(key(2), b"x", 100.0)
-    async with asyncio.timeout(0.5):
-        assert (await tier.get(key(1), R)).value == b"first"
-    process.kill()
-    process.join()
-    async with asyncio.timeout(5):
-        await tier.put(key(3), b"y", 100.0)
-    await tier.close()
-
-
-def _hold_write_lock(folder: Path, holding: object) -> None:
-    file = LmdbFile(folder / "w", 8 * MIB)
-    with file._using() as held, held.env.begin(write=True):
-        holding.set()  # type: ignore[attr-defined]
-        time.sleep(60)
-
-
-def _write_some(folder: Path, first: int, results: object) -> None:
-    async def main() -> None:
-        tier = LmdbTier(folder / "w", 32 * MIB, Board(folder / "board"))
-        await asyncio.gather(*(tier.put(key(first + n), b"from %d" % (first + n), 1000.0) for n in range(200)))
-        await tier.close()
-
-    asyncio.run(main())
-    results.put(first)  # type: ignore[attr-defined]
-
-
-async def test_processes_share_the_file(tmp_path: Path, board: Board) -> None:
-    tier = LmdbTier(tmp_path / "w", 32 * MIB, board)
-    results = SPAWN.Queue()
-    processes = [SPAWN.Process(target=_write_some, args=(tmp_path, first, results)) for first in (1000, 2000, 3000)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        await asyncio.to_thread(process.join, 30)
-    for first in (1000, 2000, 3000):
-        for number in range(first, first + 200):
-            assert (await tier.get(key(number), R)).value == b"from %d" % number
     await tier.close()
 
 
