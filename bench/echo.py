@@ -22,15 +22,13 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, 
 from grpc.aio import EOF
 from grpc_health.v1 import health, health_pb2_grpc
 
-from meshcache.extproc.options import SERVER_OPTIONS
+from meshcache.extproc.options import METHOD, SERVER_OPTIONS, SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     Context = grpc.aio.ServicerContext[Any, bytes]
     Handler = Callable[[object, Context], Awaitable[None]]
-
-SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 
 
 def canned_reply(text: str) -> bytes:
@@ -112,7 +110,7 @@ async def serve(handler: Handler, socket: Path) -> None:
     """Serve until the process is ended."""
     method: grpc.RpcMethodHandler[Any, bytes] = grpc.stream_stream_rpc_method_handler(handler)
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Process": method}),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: method}),))
     # A new servicer says SERVING for the whole server, which is what Envoy's health check asks for.
     health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
     server.add_insecure_port(f"unix:{socket}")

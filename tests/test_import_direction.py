@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "policy": {"message", "experiment"},
     "engine": {"message", "decisions", "rfc", "experiment", "policy"},
     "tiers": {"decisions", "engine", "eviction"},
-    "envoy": {"policy"},
+    "envoy": {"policy", "process"},
     "admin": {"observe", "process"},
     "demo": {"process"},
     "extproc": {"message", "decisions", "rfc", "policy", "engine", "tiers", "observe", "process"},

@@ -74,6 +74,17 @@ class NoStoreReason(StrEnum):
     """The bodies being copied at this moment, or the writes that wait, fill what memory is set aside for them."""
 
 
+class Stage(StrEnum):
+    """What is timed."""
+
+    LOOKUP = "lookup"
+    """The whole decision about a request that is looked up, from its message to the reply."""
+    WARM = "warm"
+    COLD = "cold"
+    STORE = "store"
+    REFRESH = "refresh"
+
+
 class TierName(StrEnum):
     """The tiers, fastest first."""
 

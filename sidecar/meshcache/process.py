@@ -10,7 +10,10 @@ import os
 import signal
 import socket
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_UNIX_PATH_BYTES: Final = 107
 """What fits into `sockaddr_un.sun_path` with its final NUL (unix(7))."""
@@ -136,6 +139,34 @@ def bind_tcp(host: str, port: int, option: str) -> socket.socket:
     except OSError as error:
         bound.close()
         raise StartError(f"{option} {host}:{port} cannot be used: {error.strerror}; choose another") from error
+    return bound
+
+
+@contextlib.contextmanager
+def socket_file(path: Path, mode: int) -> Iterator[None]:
+    """Inside it, what is bound to the unix socket `path` gets exactly that mode.
+
+    The folder is this program's own: a socket file that stands there is a killed process's, and is removed.
+    """
+    # The mode is set by the umask, not afterwards: in between, anyone could connect.
+    before = os.umask(0o777 & ~mode)
+    try:
+        path.unlink(missing_ok=True)
+        yield
+    finally:
+        os.umask(before)
+
+
+def bind_unix(path: Path, mode: int) -> socket.socket:
+    """A bound unix socket (not listening) with exactly that mode. Raises `StartError`."""
+    check_unix_path(path)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket_file(path, mode):
+            bound.bind(str(path))
+    except OSError as error:
+        bound.close()
+        raise StartError(f"cannot listen on {path}: {error.strerror}") from error
     return bound
 
 

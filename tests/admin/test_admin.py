@@ -7,11 +7,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from meshcache.admin.app import admin_app, metrics_app
-from meshcache.admin.server import EmbeddedServer, bind_unix
+from meshcache.admin.server import EmbeddedServer
 from meshcache.extproc.status import Condition, PolicyStatus, Refusal, Status, WorkerStatus
 from meshcache.observe.exposition import render
 from meshcache.observe.metrics import EMPTY
-from meshcache.process import StartError, bind_tcp
+from meshcache.process import StartError, bind_tcp, bind_unix
 
 STATUS = Status(
     version="1",

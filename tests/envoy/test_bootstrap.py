@@ -17,9 +17,10 @@ from envoy_data_plane.google.protobuf import Duration, Struct
 
 from meshcache.envoy.binary import find_envoy, validate_config
 from meshcache.envoy.bootstrap import DirectResponse, Origin, build_bootstrap
-from meshcache.envoy.clusters import SUN_PATH_MAX, pipe
+from meshcache.envoy.clusters import pipe
 from meshcache.envoy.render import pack, to_json, to_plain, to_yaml
 from meshcache.envoy.timeouts import message_timeout
+from meshcache.process import MAX_UNIX_PATH_BYTES
 
 VARIANTS = {
     "plain": {},
@@ -117,9 +118,9 @@ def test_only_the_refresh_listener_marks_envoys_own_answers(options):
 
 def test_a_socket_path_longer_than_the_kernel_takes_is_refused():
     base = "/tmp/"
-    assert pipe(Path(base + "a" * (SUN_PATH_MAX - len(base)))).pipe is not None
+    assert pipe(Path(base + "a" * (MAX_UNIX_PATH_BYTES - len(base)))).pipe is not None
     with pytest.raises(ValueError, match="longer than 107 bytes"):
-        pipe(Path(base + "a" * (SUN_PATH_MAX - len(base) + 1)))
+        pipe(Path(base + "a" * (MAX_UNIX_PATH_BYTES - len(base) + 1)))
 
 
 def test_names_with_digits_survive_rendering():

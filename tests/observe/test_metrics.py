@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshcache.observe import metrics as module
+from meshcache.decisions import Stage
 from meshcache.observe.metrics import BUCKETS, CATALOGUE, OTHER, Metrics, Snapshot, merge, without_gauges
 
 
@@ -124,7 +124,7 @@ def test_merged_counters_never_lose_or_invent_counts(workers):
 
 def test_every_stage_is_a_label_value():
     metrics = Metrics()
-    for stage in module.Stage:
+    for stage in Stage:
         metrics.observe("request_stage_seconds", (stage,), 0.01)
     assert set(copy(metrics).histograms["request_stage_seconds"]) == {
         ("lookup",),

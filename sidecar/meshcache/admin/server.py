@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from meshcache.process import StartError, check_unix_path
-
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator
-    from pathlib import Path
 
     from starlette.types import ASGIApp
 
@@ -64,23 +60,3 @@ class EmbeddedServer:
         self._server.should_exit = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._task, STOP_TIMEOUT + 1)
-
-
-def bind_unix(path: Path, mode: int) -> socket.socket:
-    """A bound unix socket with exactly that mode. The folder is this process's own: what stands there is stale.
-
-    Raises `StartError`.
-    """
-    check_unix_path(path)
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The mode is set by the umask, not afterwards: in between, anyone could connect.
-    before = os.umask(0o777 & ~mode)
-    try:
-        path.unlink(missing_ok=True)
-        bound.bind(str(path))
-    except OSError as error:
-        bound.close()
-        raise StartError(f"cannot listen on {path}: {error.strerror}") from error
-    finally:
-        os.umask(before)
-    return bound

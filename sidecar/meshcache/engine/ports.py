@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from meshcache.decisions import TierName
+    from meshcache.decisions import Stage, TierName
     from meshcache.engine.fill import CopyBudget
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Headers, Response
@@ -65,7 +65,7 @@ class Meter(Protocol):
         """A response was stored (`stored`) or not (a `NoStoreReason`)."""
         ...
 
-    def stage(self, stage: str, seconds: float) -> None:
+    def stage(self, stage: Stage, seconds: float) -> None:
         """One stage of a request took this long."""
         ...
 

@@ -48,6 +48,7 @@ from envoy_data_plane.envoy.type.v3 import Percent
 
 from meshcache.envoy.filters import AUTHORITY, SIDECAR_CLUSTER
 from meshcache.envoy.render import pack
+from meshcache.process import MAX_UNIX_PATH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
 ORIGIN_CLUSTER = "origin"
 MAX_HEADERS_KB = 96
 MAX_HEADERS_COUNT = 200
-SUN_PATH_MAX = 107
-"""Longest unix socket path in bytes that Linux takes (sizeof sun_path less the NUL)."""
 
 _UNBOUNDED = 1_000_000
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -82,8 +81,8 @@ class Origin:
 def pipe(path: Path, mode: int = 0) -> Address:
     """The address of a unix socket. Raises ValueError when `path` is longer than the kernel takes."""
     text = str(path)
-    if len(text.encode()) > SUN_PATH_MAX:
-        msg = f"socket path is longer than {SUN_PATH_MAX} bytes: {text}"
+    if len(text.encode()) > MAX_UNIX_PATH_BYTES:
+        msg = f"socket path is longer than {MAX_UNIX_PATH_BYTES} bytes: {text}"
         raise ValueError(msg)
     return Address(pipe=Pipe(path=text, mode=mode))
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from meshcache.decisions import TierName
+    from meshcache.decisions import Stage, TierName
     from meshcache.observe.metrics import Metrics
-    from meshcache.tiers.hooks import Stage
 
 
 class EngineMeter:
@@ -26,7 +25,7 @@ class EngineMeter:
         """See `Meter`."""
         self._metrics.inc("store_total", (outcome,))
 
-    def stage(self, stage: str, seconds: float) -> None:
+    def stage(self, stage: Stage, seconds: float) -> None:
         """See `Meter`."""
         self._metrics.observe("request_stage_seconds", (stage,), seconds)
 

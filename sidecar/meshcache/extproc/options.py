@@ -1,8 +1,11 @@
-"""gRPC options of the ext_proc server, shared by `serve` and by the bench's echo server, so both are measured alike."""
+"""Name and gRPC options of the ext_proc service, shared by `serve` and the bench's echo server: measured alike."""
 
 from __future__ import annotations
 
 from typing import Final
+
+SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+METHOD: Final = "Process"
 
 MAX_MESSAGE_BYTES: Final = 64 << 20
 """Largest message taken from Envoy, bytes. The library's default of 4 MiB is below what a buffered request may hold."""

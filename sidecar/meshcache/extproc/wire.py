@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Field
 
-SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
-METHOD = "Process"
 
 _ATTRIBUTES = "envoy.filters.http.ext_proc"
 _ORIGIN_DETAILS = "via_upstream"

@@ -40,19 +40,20 @@ from meshcache.extproc.control import (
     ToWorker,
     WorkerOptions,
 )
-from meshcache.extproc.options import SERVER_OPTIONS
+from meshcache.extproc.options import SERVER_OPTIONS, SERVICE
 from meshcache.observe import logs
 from meshcache.observe.metrics import Metrics
 from meshcache.policy.documents import Documents
 from meshcache.policy.errors import PolicyErrors
-from meshcache.process import die_with_parent
+from meshcache.process import die_with_parent, socket_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from structlog.typing import FilteringBoundLogger
 
-SERVICE_NAME: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+SOCKET_MODE: Final = 0o660
+"""Envoy may run as another user of the same group."""
 _COLLECT_AFTER: Final = 10_000
 """Objects that may be made, less those that went, before the young ones are looked through (700 by default)."""
 METRICS_INTERVAL: Final = 1.0
@@ -175,13 +176,15 @@ class Worker:
         server = grpc.aio.server(options=(*SERVER_OPTIONS, *_KEEPALIVE_OPTIONS))
         server.add_generic_rpc_handlers(tuple(handlers))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        bind_unix(server, Path(self._options.socket_path))
+        path = Path(self._options.socket_path)
+        with socket_file(path, SOCKET_MODE):
+            server.add_insecure_port(f"unix:{path}")
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         await server.start()
         return server
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for name in ("", SERVICE_NAME):
+        for name in ("", SERVICE):
             await self._health.set(name, status)
 
     async def _drain(self) -> None:
@@ -203,20 +206,6 @@ class Worker:
                 if self._service is not None:
                     self._service.sample()
                 await self._channel.send(MetricsReport(self._metrics.snapshot()))
-
-
-def bind_unix(server: grpc.aio.Server, path: Path) -> None:
-    """Bind `server` to a unix socket that owner and group may use (Envoy runs as another user of the same group).
-
-    A socket file left by a killed process is removed first. Raises `RuntimeError` when binding fails.
-    """
-    path.unlink(missing_ok=True)
-    # The mode is set by the umask, not afterwards: in between, anyone could connect.
-    before = os.umask(0o117)
-    try:
-        server.add_insecure_port(f"unix:{path}")
-    finally:
-        os.umask(before)
 
 
 def _spare_the_collector() -> None:

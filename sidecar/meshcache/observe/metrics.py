@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -42,16 +41,6 @@ BUCKETS: Final[tuple[float, ...]] = (
     10.0,
 )
 """Upper bounds in seconds: from a hit in process memory (50 us) to a slow origin (10 s)."""
-
-
-class Stage(StrEnum):
-    """What `request_stage_seconds` measures."""
-
-    LOOKUP = "lookup"
-    WARM = "warm"
-    COLD = "cold"
-    STORE = "store"
-    REFRESH = "refresh"
 
 
 @dataclass(frozen=True, slots=True)

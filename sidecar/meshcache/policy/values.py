@@ -7,7 +7,7 @@ a sentence that says what is expected, with an example.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from meshcache.policy.trust import parse_network
@@ -183,10 +183,14 @@ def _url(value: object, example: str) -> tuple[str, str]:
     return text, parts.scheme
 
 
+LMDB: Final = "lmdb"
+"""As the address of the warm store: the LMDB file in the data folder."""
+
+
 def warm_url(value: object) -> str:
     """`redis://` or `rediss://` with a host, or `lmdb` for the file in the data folder."""
     text, scheme = _url(value, "redis://cache-redis:6379")
-    if text == "lmdb":
+    if text == LMDB:
         return text
     if scheme not in ("redis", "rediss") or not urlsplit(text).hostname:
         raise ValueError("expected a URL such as redis://cache-redis:6379 (or rediss://, or lmdb)")

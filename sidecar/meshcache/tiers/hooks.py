@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from meshcache.decisions import TierName
-
-Stage = Literal["lookup", "warm", "cold", "store"]
+    from meshcache.decisions import Stage, TierName
 
 
 class TierHooks(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from meshcache.decisions import NoStoreReason, TierName
+from meshcache.decisions import NoStoreReason, Stage, TierName
 from meshcache.engine.epochs import UNKNOWN, Epochs
 from meshcache.tiers.base import TierError, TierRead, Trouble
 from meshcache.tiers.envelope import LARGE, BadEnvelope, Envelope, record_size, seal, unseal
@@ -131,7 +131,7 @@ class TierStack:
             bounds = _limits(limits, name)
             began = self._clock()
             read = await lower.read(partial(lower.tier.get, key, resource), bounds.deadline)
-            self._hooks.stage("warm" if name is TierName.WARM else "cold", self._clock() - began)
+            self._hooks.stage(Stage.WARM if name is TierName.WARM else Stage.COLD, self._clock() - began)
             if read is None:
                 continue
             if lower is self._fleet:
@@ -279,7 +279,7 @@ class TierStack:
         value = sealing() if size < LARGE else await self._threads.run(sealing)
         await tier.put(entry.key, value, _residence(entry, tier.name))
         self._hooks.moved("written", tier.name, len(value))
-        self._hooks.stage("store", self._clock() - began)
+        self._hooks.stage(Stage.STORE, self._clock() - began)
 
     async def _opened(
         self,
