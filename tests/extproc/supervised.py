@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from meshcache.envoy.timeouts import message_timeout
 from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
 from meshcache.policy.sources import FolderSource
@@ -59,7 +60,7 @@ class Bench:
         worker = WorkerOptions(
             index=0, workers=workers, socket_path="", data_dir=str(self.data), log_level="warning", drain_timeout=5
         )
-        options = SupervisorOptions(self.data, self.data / "run", workers, worker)
+        options = SupervisorOptions(self.data, self.data / "run", workers, worker, message_timeout)
         return Supervisor(options, FolderSource(self.policies), str(self.policies), self.log, command)
 
     async def start(self, workers: int = 1, command=STUB) -> Supervisor:

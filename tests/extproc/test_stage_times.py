@@ -79,7 +79,9 @@ async def test_a_look_up_beyond_memory_is_measured(tmp_path: Path) -> None:
         copy_bytes=1 << 20,
     )
     cache.install(compile_documents(Documents.of([("a.yaml", POLICIES)]), generation=1, secret=b""))
-    processor = ExternalProcessor(cache, on_error=lambda stage, error: pytest.fail(f"{stage}: {error}"))
+    processor = ExternalProcessor(
+        cache, on_error=lambda stage, error: pytest.fail(f"{stage}: {error}"), lookup_timeout=5
+    )
     for path, expected in (("*", 0), ("/a", 1), ("/b", 2)):
         stream = Stream(method="GET", authority="a", path=path, scheme="http")
         if expected:

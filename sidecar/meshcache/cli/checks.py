@@ -10,8 +10,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from meshcache.cli.paths import shipped_policies
 from meshcache.envoy.clusters import Origin
-from meshcache.extproc.supervisor import LMDB
 from meshcache.observe.logs import redact
+from meshcache.policy.values import LMDB
 from meshcache.process import StartError
 from meshcache.tiers.base import TierError
 from meshcache.tiers.redis import RedisTier
@@ -31,18 +31,19 @@ def parse_origin(text: str) -> Origin:
     return Origin(parts.hostname, port or (443 if tls else 80), tls=tls, host_header=authority)
 
 
-async def check_warm(url: str) -> None:
-    """`--warm`: empty, `lmdb`, or a Redis that answers and lets us in."""
+async def check_warm(url: str, option: str) -> None:
+    """The warm store: empty, `lmdb`, or a Redis that answers and lets us in. `option` is where the URL was given."""
     if not url or url == LMDB:
         return
     try:
         store = RedisTier(url, connect_timeout=REDIS_TIMEOUT, socket_timeout=REDIS_TIMEOUT)
     except ValueError as error:
-        raise StartError(f"--warm: {error}") from error
+        raise StartError(f"{option}: {error}") from error
     try:
         await store.ping()
     except TierError as error:
-        raise StartError(f"--warm {store.where} cannot be used: {error}; start it, or leave --warm out") from error
+        reason = str(error).removeprefix(f"{store.where}: ")
+        raise StartError(f"{option} {store.where} cannot be used: {reason}; start it, or leave {option} out") from error
     finally:
         await store.close()
 

@@ -111,6 +111,10 @@ class EnvoyPart:
         await self.process.stop()
         await self.process.start()
 
+    async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - handed on
+        """Let requests in flight finish; whether all did so within `timeout` seconds. None are where no Envoy is."""
+        return self.process.pid is None or await self.process.drain(timeout)
+
     async def wait(self) -> int:
         """Its exit status once it has ended (negative: the signal)."""
         return await self.process.wait()

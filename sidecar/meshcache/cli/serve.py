@@ -8,34 +8,23 @@ from typing import Annotated, Literal
 
 import typer
 
+from meshcache.cli.options import Cold, Data, DrainTimeout, LogLevel, LogRequests, MetricsListen, Warm, Workers
 from meshcache.cli.paths import DEFAULT_DATA
 
-Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
 
 def serve(
     policies: Annotated[Path, typer.Option(help="Folder of policy files; watched.")] = Path("policies"),
-    data: Annotated[Path, typer.Option(help="Folder for entries, keys and sockets.")] = DEFAULT_DATA,
+    data: Data = DEFAULT_DATA,
     socket_dir: Annotated[
         Path | None,
         typer.Option(help="Worker i listens on worker-<i>.sock in it.  [default: <data>/run]", show_default=False),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes.")] = 1,
-    warm: Annotated[
-        str,
-        typer.Option(envvar="MESHCACHE_WARM", help="redis:// or rediss://; else an LMDB file in the data folder."),
-    ] = "",
-    cold: Annotated[
-        str, typer.Option(envvar="MESHCACHE_COLD", help="Store for large answers; else a folder in the data folder.")
-    ] = "",
-    metrics_listen: Annotated[
-        str,
-        typer.Option(
-            help="HOST:PORT of /metrics, /healthz, /readyz; port 0: any.  [default: 127.0.0.1:9464]",
-            show_default=False,
-        ),
-    ] = "",
+    workers: Workers = 1,
+    warm: Warm = "",
+    cold: Cold = "",
+    metrics_listen: MetricsListen = "",
     refresh_url: Annotated[
         str, typer.Option(help="Where background refreshes go: unix:<path> or http://HOST:PORT.")
     ] = "",
@@ -49,10 +38,19 @@ def serve(
             help="Folder of the signing keys.  [default: <data>/keys, made at first start]", show_default=False
         ),
     ] = None,
-    drain_timeout: Annotated[
-        float, typer.Option(min=0, max=600, help="Seconds for requests in flight when told to stop.")
-    ] = 10.0,
-    log_level: Annotated[Level, typer.Option(help="Least severe level that is logged.")] = "info",
+    lookup_timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=600,
+            help="Seconds that Envoy waits for a reply (message_timeout); look-ups end a little earlier."
+            "  [default: what the policies need at the start]",
+            show_default=False,
+        ),
+    ] = None,
+    drain_timeout: DrainTimeout = 10.0,
+    log_level: LogLevel = "info",
+    log_requests: LogRequests = False,
     log_format: Annotated[Format, typer.Option(help="auto: readable on a terminal, else JSON.")] = "auto",
     parent: Annotated[int, typer.Option(hidden=True)] = 0,
 ) -> None:
@@ -79,8 +77,10 @@ def serve(
         revision=revision,
         pod_labels=pod_labels,
         keys=keys,
+        lookup_timeout=lookup_timeout,
         drain_timeout=drain_timeout,
         log_level=log_level,
+        log_requests=log_requests,
         log_format=log_format,
     )
     raise typer.Exit(asyncio.run(run_sidecar(options)))

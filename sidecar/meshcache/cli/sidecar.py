@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 from meshcache import __version__
 from meshcache.admin.app import admin_app, metrics_app
-from meshcache.admin.server import EmbeddedServer, bind_unix
+from meshcache.admin.server import EmbeddedServer
+from meshcache.cli.options import DEFAULT_METRICS_LISTEN
 from meshcache.cli.paths import admin_socket
+from meshcache.envoy.timeouts import message_timeout
 from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
 from meshcache.observe import logs
 from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.sources import FolderSource
 from meshcache.policy.values import cold_url, warm_url
-from meshcache.process import FolderLock, StartError, bind_tcp, make_folder, parse_address
+from meshcache.process import FolderLock, StartError, bind_tcp, bind_unix, make_folder, parse_address
 
 if TYPE_CHECKING:
     import socket
     from pathlib import Path
 
-DEFAULT_METRICS_LISTEN: Final = "127.0.0.1:9464"
 ADMIN_SOCKET_MODE: Final = 0o600
 
 
@@ -44,8 +45,11 @@ class SidecarOptions:
     revision: str
     pod_labels: Path
     keys: Path | None
+    lookup_timeout: float | None
+    """Seconds that Envoy waits; None: what it would be configured to by the policies at the start."""
     drain_timeout: float
     log_level: str
+    log_requests: bool
     log_format: str
 
     def for_supervisor(self) -> SupervisorOptions:
@@ -63,10 +67,17 @@ class SidecarOptions:
             pod_labels_path=str(self.pod_labels),
             drain_timeout=self.drain_timeout,
             log_level=self.log_level,
+            log_requests=self.log_requests,
             log_format=logs.log_format(self.log_format),
         )
         return SupervisorOptions(
-            data=self.data.absolute(), socket_dir=self.socket_dir.absolute(), workers=self.workers, worker=worker
+            data=self.data.absolute(),
+            socket_dir=self.socket_dir.absolute(),
+            workers=self.workers,
+            worker=worker,
+            lookup_timeout=self.lookup_timeout,
+            message_timeout=message_timeout,
+            metrics_listen=self.metrics_listen,
         )
 
 

@@ -21,8 +21,15 @@ from meshcache.envoy.bootstrap import BootstrapOptions
 from meshcache.envoy.clusters import Origin
 from meshcache.envoy.process import EnvoyProcess
 from meshcache.envoy.timeouts import message_timeout
+from meshcache.extproc.control import WorkerOptions
+from meshcache.extproc.keeper import first_set
+from meshcache.extproc.last_good import LastGoodFile
 from meshcache.extproc.status import Status
+from meshcache.extproc.supervisor import LAST_GOOD_NAME, with_stores
+from meshcache.extproc.surroundings import surroundings
 from meshcache.observe import logs
+from meshcache.policy.errors import PolicyErrors
+from meshcache.policy.sources import FolderSource
 from meshcache.process import FolderLock, StartError, bind_tcp, check_unix_path, make_folder, parse_address
 
 if TYPE_CHECKING:
@@ -31,7 +38,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START_TIMEOUT: Final = 60.0
-STATUS_INTERVAL: Final = 1.0
 EXIT_GRACE: Final = 3.0
 """Seconds for the sidecar and the origin to go once nothing is in flight any more."""
 
@@ -51,37 +57,45 @@ class StackOptions:
     latency_ms: int
     drain_timeout: float
     log_level: str
+    log_requests: bool
 
 
 async def run_stack(options: StackOptions) -> int:
-    """Run until SIGTERM or SIGINT. Returns the exit status; what kept it from starting is said on stderr."""
+    """Run until SIGTERM or SIGINT. Returns the exit status; what kept it from starting is said on stderr.
+
+    0 after a drain, whether or not requests had to be cut short. A signal during the start, or a second one during
+    the drain, ends everything at once: 128 plus its number, as if it had not been caught.
+    """
     logs.configure(options.log_level, "auto")
     stop, hurry = asyncio.Event(), asyncio.Event()
+    last: signal.Signals = signal.SIGTERM
 
-    def on_signal() -> None:
+    def on_signal(number: signal.Signals) -> None:
+        nonlocal last
+        last = number
         (hurry if stop.is_set() else stop).set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number)
     stack = _Stack(options)
     try:
         started = await _unless(stack.start(), stop)
         if started:
-            await _unless(stack.watch(), stop)
+            await stop.wait()
+            if await _unless(stack.drain(), hurry):
+                return 0
     except _AlreadySaid:
         await stack.kill()
         return 1
-    except (StartError, EnvoyError, OSError) as error:
+    except (StartError, PolicyErrors, EnvoyError, OSError) as error:
         await stack.kill()
         return fail(error)
     except BaseException:
         await stack.kill()
         raise
-    if started and await _unless(stack.drain(), hurry):
-        return 0
     await stack.kill()
-    return 128 + signal.SIGINT
+    return 128 + last
 
 
 async def _unless(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
@@ -132,7 +146,7 @@ class _Stack:
     async def start(self) -> None:
         """Check everything, then start origin, sidecar and Envoy, and say what to try.
 
-        Raises `StartError`, `EnvoyError` or `_AlreadySaid`.
+        Raises `StartError`, `PolicyErrors`, `EnvoyError` or `_AlreadySaid`.
         """
         options = self._options
         host, port = parse_address(options.listen, "--listen")
@@ -149,15 +163,14 @@ class _Stack:
         for path in (*worker_sockets, self._run / "envoy-admin.sock"):
             check_unix_path(path)
         self._lock.acquire()
-        await check_warm(options.warm)
         self._policies, made = policy_folder(options.policies)
+        await self._check_policies()
 
         if origin is None:
             origin = await self._start_demo()
         await self._sidecar.start()
         status = await self._sidecar_ready()
         self._metrics_listen = status.metrics_address
-        self._envoy_waits = message_timeout(status.policies.lookup_budget)
         envoy = EnvoyProcess(
             BootstrapOptions(
                 listen=(host, port),
@@ -176,30 +189,13 @@ class _Stack:
         self._keepers = [asyncio.create_task(keep(part, self._log)) for part in parts]
         self._say_ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", made, status)
 
-    async def watch(self) -> None:
-        """See that Envoy waits long enough for what the policies allow; never returns."""
-        told = 0
-        while True:
-            await asyncio.sleep(STATUS_INTERVAL)
-            status = await self._status()
-            if status is None or status.policies.generation == told:
-                continue
-            needed = message_timeout(status.policies.lookup_budget)
-            if needed > self._envoy_waits:
-                told = status.policies.generation
-                self._log.warning(
-                    "policies allow longer look-ups than Envoy waits for; start `meshcache up` again",
-                    envoy_waits=self._envoy_waits,
-                    needed=needed,
-                )
-
     async def drain(self) -> None:
         """Readiness off, no new connections, requests in flight finish; then everything stops, outside first."""
         _say("\nstopping: requests in flight finish first; Ctrl-C again stops at once")
         await self._release_keepers()
         self._sidecar.signal(signal.SIGUSR1)
         if self._envoy is not None:
-            if not await self._envoy.process.drain(self._options.drain_timeout):
+            if not await self._envoy.drain(self._options.drain_timeout):
                 self._log.warning("requests were cut short", after=self._options.drain_timeout)
             await self._envoy.process.stop()
         await self._sidecar.stop(self._options.drain_timeout + EXIT_GRACE)
@@ -227,6 +223,16 @@ class _Stack:
             self._demo_socket.close()
         self._lock.release()
 
+    async def _check_policies(self) -> None:
+        """What the sidecar will start with: there is a set, its Redis answers, and Envoy waits as long as it needs."""
+        # The options that the sidecar takes from the command line here; the others are as `serve` has them by default.
+        worker = WorkerOptions(index=0, workers=1, socket_path="", data_dir="", warm_url=self._options.warm)
+        kept = LastGoodFile(self._data / LAST_GOOD_NAME).load()
+        snapshot = first_set(FolderSource(self._policies), kept, surroundings(worker)).snapshot
+        self._envoy_waits = message_timeout(snapshot.lookup_budget())
+        option = "--warm" if self._options.warm else "stores.warm.url"
+        await check_warm(with_stores(worker, snapshot.config).warm_url, option)
+
     async def _start_demo(self) -> Origin:
         # The socket stays open here: while the demo origin is started again, requests wait instead of failing.
         self._demo_socket = bound = bind_tcp("127.0.0.1", 0, "the demo origin's port")
@@ -242,7 +248,8 @@ class _Stack:
             *("--policies", str(self._policies), "--data", str(options.data), "--workers", str(options.workers)),
             *("--metrics-listen", self._metrics_listen),
             *("--refresh-url", f"unix:{self._run / 'refresh.sock'}", "--drain-timeout", str(options.drain_timeout)),
-            *("--log-level", options.log_level),
+            *("--lookup-timeout", str(self._envoy_waits), "--log-level", options.log_level),
+            *(["--log-requests"] if options.log_requests else []),
         ]
 
     async def _sidecar_ready(self) -> Status:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from meshcache.cli.options import Cold, Data, DrainTimeout, LogLevel, LogRequests, MetricsListen, Warm, Workers
 from meshcache.cli.paths import DEFAULT_DATA
-
-Level = Literal["debug", "info", "warning", "error"]
 
 
 def up(
@@ -25,27 +24,15 @@ def up(
             show_default=False,
         ),
     ] = None,
-    warm: Annotated[
-        str,
-        typer.Option(envvar="MESHCACHE_WARM", help="redis:// or rediss://; else an LMDB file in the data folder."),
-    ] = "",
-    cold: Annotated[
-        str, typer.Option(envvar="MESHCACHE_COLD", help="Store for large answers; else a folder in the data folder.")
-    ] = "",
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes of the sidecar.")] = 1,
-    data: Annotated[Path, typer.Option(help="Folder for entries, keys, sockets and logs.")] = DEFAULT_DATA,
-    metrics_listen: Annotated[
-        str,
-        typer.Option(
-            help="HOST:PORT of /metrics, /healthz, /readyz; port 0: any.  [default: 127.0.0.1:9464]",
-            show_default=False,
-        ),
-    ] = "",
+    warm: Warm = "",
+    cold: Cold = "",
+    workers: Workers = 1,
+    data: Data = DEFAULT_DATA,
+    metrics_listen: MetricsListen = "",
     latency_ms: Annotated[int, typer.Option(min=0, max=30_000, help="Delay of the demo origin.")] = 150,
-    drain_timeout: Annotated[
-        float, typer.Option(min=0, max=600, help="Seconds for requests in flight when told to stop.")
-    ] = 10.0,
-    log_level: Annotated[Level, typer.Option(help="Least severe level that is logged.")] = "info",
+    drain_timeout: DrainTimeout = 10.0,
+    log_level: LogLevel = "info",
+    log_requests: LogRequests = False,
 ) -> None:
     """Run Envoy with the cache in front of an origin, in the foreground. Ctrl-C drains and stops; a second, at once.
 
@@ -65,5 +52,6 @@ def up(
         latency_ms=latency_ms,
         drain_timeout=drain_timeout,
         log_level=log_level,
+        log_requests=log_requests,
     )
     raise typer.Exit(asyncio.run(run_stack(options)))

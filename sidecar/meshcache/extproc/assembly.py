@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from meshcache.decisions import TierName
+from meshcache.decisions import Stage, TierName
 from meshcache.engine.cache import Cache
 from meshcache.extproc import wire
 from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES, Shares
@@ -17,8 +17,8 @@ from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.faults import FaultLog
 from meshcache.extproc.metering import EngineMeter, TierMeter
 from meshcache.extproc.refresher import HttpRefresher
+from meshcache.extproc.request_log import LoggedMeter, LoggingProcessor
 from meshcache.extproc.surroundings import surroundings
-from meshcache.observe.metrics import Stage
 from meshcache.policy.compile import compile_documents
 from meshcache.tiers.base import TierError
 from meshcache.tiers.board import Board
@@ -54,6 +54,7 @@ class Service:
         keyring: Keyring,
         refresher: HttpRefresher | None,
         faults: FaultLog,
+        log: FilteringBoundLogger,
     ) -> None:
         self._options = options
         self._metrics = metrics
@@ -66,13 +67,19 @@ class Service:
             stack=stack,
             leases=board,
             refresher=refresher,
-            meter=EngineMeter(metrics),
+            meter=LoggedMeter(metrics) if options.log_requests else EngineMeter(metrics),
             clock=time.time,
             spawn=self._spawn,
             render=wire.render,
             copy_bytes=Shares.of(options.hot_bytes, options.workers).copies,
         )
-        self._processor = ExternalProcessor(self._cache, on_error=faults.report, lookup_timeout=options.lookup_timeout)
+        patience = options.lookup_timeout
+        if options.log_requests:
+            self._processor: ExternalProcessor = LoggingProcessor(
+                self._cache, on_error=faults.report, lookup_timeout=patience, log=log
+            )
+        else:
+            self._processor = ExternalProcessor(self._cache, on_error=faults.report, lookup_timeout=patience)
         self._faults = faults
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
@@ -158,7 +165,7 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
     refresher = None
     if options.refresh_url:
         refresher = HttpRefresher(options.refresh_url, on_end=partial(EngineMeter(metrics).stage, Stage.REFRESH))
-    return Service(options, metrics, stack, board, keyring, refresher, FaultLog(metrics, log))
+    return Service(options, metrics, stack, board, keyring, refresher, FaultLog(metrics, log), log)
 
 
 def _keyring(options: WorkerOptions, data: Path, log: FilteringBoundLogger) -> Keyring:

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """The longest message that is read. Policy sets are a few KiB as a rule and may be several MiB."""
 
-DEFAULT_HOT_BYTES: Final = 256 << 20
-DEFAULT_COLD_BYTES: Final = 10 << 30
-
 _LENGTH: Final = struct.Struct("!I")
 
 
@@ -46,9 +43,9 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     cold_url: str = ""
     """Object store; empty: a folder in `data_dir`."""
     cold_max_bytes: int = 0
-    """Bytes that the cold folder may take; 0: `DEFAULT_COLD_BYTES`."""
+    """Bytes that the cold folder may take; 0: `budgets.DEFAULT_COLD_BYTES`."""
     hot_bytes: int = 0
-    """Bytes of process memory for the hot tiers of all workers together; 0: `DEFAULT_HOT_BYTES`."""
+    """Bytes of process memory for the hot tiers of all workers together; 0: `budgets.DEFAULT_HOT_BYTES`."""
     keys_dir: str = ""
     """Where signing keys and the secret for assignment lie; empty: `keys` in `data_dir`, made at first start."""
     refresh_url: str = ""
@@ -57,12 +54,14 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     """The application's revision when the policies name no other source."""
     pod_labels_path: str = "/etc/podinfo/labels"
     """The pod's labels as mounted by the downward API."""
-    lookup_timeout: float = 1.0
-    """Seconds after which any look-up is given up, whatever the policies say."""
+    lookup_timeout: float = 0.2
+    """Seconds that Envoy waits for a reply (`message_timeout`): a look-up is given up shortly before."""
     drain_timeout: float = 10.0
     """Seconds that requests in flight may take once the worker has been told to stop."""
     log_level: str = "info"
     log_format: str = "json"
+    log_requests: bool = False
+    """Whether each finished request is a line of the log."""
 
 
 class Configure(msgspec.Struct, tag="configure", frozen=True):

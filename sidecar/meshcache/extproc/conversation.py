@@ -12,20 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import grpc
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from grpc.aio import EOF
 
+from meshcache.decisions import Decision, Stage
 from meshcache.engine.outcome import Answer
 from meshcache.extproc import wire
+from meshcache.extproc.options import METHOD, SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from meshcache.engine.cache import Cache
     from meshcache.engine.exchange import Exchange
+    from meshcache.message import Request, Response
 
     Context = grpc.aio.ServicerContext[ProcessingRequest, bytes]
 
@@ -40,31 +43,55 @@ _PASS: dict[str | None, bytes] = {
 """For each kind of message, the reply that changes nothing."""
 
 
-LATE_BY: Final = 0.05
-"""How much later than the tiers' deadlines a look-up may end. Envoy's timeout (`envoy.timeouts`) leaves twice that."""
+HEAD_START: Final = 0.05
+"""Seconds by which a look-up ends before Envoy gives up. What `envoy.timeouts` adds to the deadlines is twice that."""
+
+
+class Edge(Protocol):
+    """Makes values of Envoy's messages and a message of an answer: `wire`, or one that listens to it."""
+
+    def request_of(self, message: Any) -> Request:
+        """The request that a `request_headers` message describes."""
+        ...
+
+    def response_of(self, message: Any) -> Response:
+        """The response head that a `response_headers` message describes."""
+        ...
+
+    def answer(self, outcome: Answer) -> bytes:
+        """The reply that answers the client."""
+        ...
 
 
 class ExternalProcessor:
     """The gRPC service: one `converse` for each stream.
 
     `on_error` is told of every exception that the engine let out, with the stage in which it happened.
+    `lookup_timeout` is how many seconds Envoy waits for a reply: a look-up as a whole, however many reads it takes and
+    whatever deadlines the policies have by now, ends before.
     """
 
     def __init__(
-        self, cache: Cache, *, on_error: Callable[[str, Exception], None], lookup_timeout: float = 1.0
+        self,
+        cache: Cache,
+        *,
+        on_error: Callable[[str, Exception], None],
+        lookup_timeout: float,
+        edge: Edge = wire,
     ) -> None:
         self._cache = cache
+        self._edge = edge
         self._on_error = on_error
-        self._lookup_timeout = lookup_timeout
+        self._patience = max(lookup_timeout - HEAD_START, lookup_timeout / 2)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What to register with a `grpc.aio` server. Replies are bytes already, so nothing serialises them again."""
         method: Any = grpc.stream_stream_rpc_method_handler(
             self.converse, request_deserializer=ProcessingRequest.FromString, response_serializer=None
         )
-        return grpc.method_handlers_generic_handler(wire.SERVICE, {wire.METHOD: method})
+        return grpc.method_handlers_generic_handler(SERVICE, {METHOD: method})
 
-    async def converse(self, _messages: object, context: Context) -> None:
+    async def converse(self, messages: object, context: Context) -> None:  # noqa: ARG002 - gRPC passes it
         """Answer the messages of one stream until nothing more of it matters."""
         message: Any = await context.read()
         if message is EOF:
@@ -73,12 +100,15 @@ class ExternalProcessor:
             # A local reply can begin a stream in the response phase: there is no request to judge it by.
             await context.write(_PASS.get(message.WhichOneof("request"), wire.PASS_REQUEST))
             return
+        began = time.perf_counter()
         try:
-            exchange = self._cache.open(wire.request_of(message))
+            exchange = self._cache.open(self._edge.request_of(message))
             outcome = exchange.start()
             if outcome is None:
                 outcome = await self._search(exchange)
-            reply = wire.answer(outcome) if isinstance(outcome, Answer) else wire.forward(outcome)
+            reply = self._edge.answer(outcome) if isinstance(outcome, Answer) else wire.forward(outcome)
+            if outcome.decision is not Decision.BYPASS:
+                self._cache.meter.stage(Stage.LOOKUP, time.perf_counter() - began)
         except Exception as error:
             self._on_error("request", error)
             await context.write(wire.PASS_REQUEST)
@@ -92,20 +122,11 @@ class ExternalProcessor:
             exchange.close()
 
     async def _search(self, exchange: Exchange) -> Any:
-        began = time.monotonic()
         try:
-            async with asyncio.timeout(self._patience(exchange)):
+            async with asyncio.timeout(self._patience):
                 return await exchange.search()
         except TimeoutError:
             return exchange.forward_unseen()
-        finally:
-            self._cache.meter.stage("lookup", time.monotonic() - began)
-
-    def _patience(self, exchange: Exchange) -> float:
-        """Seconds for a look-up as a whole, however many reads it takes: what Envoy waits for, less a margin."""
-        snapshot = exchange.snapshot
-        budget = self._lookup_timeout if snapshot is None else snapshot.lookup_budget() + LATE_BY
-        return min(self._lookup_timeout, budget)
 
     async def _response(self, exchange: Exchange, context: Context) -> None:
         while True:
@@ -141,10 +162,10 @@ class ExternalProcessor:
             exchange.on_body(part.body)
             return wire.PASS_RESPONSE_BODY, part.end_of_stream
         if kind == "response_headers":
-            response = wire.response_of(message)
+            response = self._edge.response_of(message)
             outcome = await exchange.on_response(response)
             if isinstance(outcome, Answer):
-                return wire.answer(outcome), True
+                return self._edge.answer(outcome), True
             return wire.pass_on(outcome), not outcome.copy
         if kind == "response_trailers":
             # Trailers end a body whose last chunk did not say so.

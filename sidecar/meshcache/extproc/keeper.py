@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from meshcache.extproc.control import MAX_MESSAGE_BYTES, Policies
@@ -26,7 +27,7 @@ MAX_SET_BYTES: Final = MAX_MESSAGE_BYTES // 2
 """The largest policy set that is taken: it must fit into one control message."""
 LOGGED_ERRORS: Final = 20
 
-# The check needs no particular secret: it only decides which unit gets which arm.
+# The check needs no particular secret: the secret decides which unit gets which arm, and nothing else.
 _CHECK_SECRET: Final = b"check"
 
 
@@ -40,6 +41,49 @@ class Source(Protocol):
     def changes(self) -> AsyncIterator[Documents]:
         """Every later change of content."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSet:
+    """What a start takes: the folder's set, or else the last good one and why the folder's was refused."""
+
+    documents: Documents
+    generation: int
+    snapshot: Snapshot
+    refused: PolicyErrors | OSError | None = None
+
+
+def first_set(source: Source, kept: LastGood | None, surroundings: Surroundings) -> FirstSet:
+    """The folder's set if it compiles, or else the last good one, `kept`.
+
+    Raises `PolicyErrors` or `OSError` (of the folder) when there is neither.
+    """
+    try:
+        documents = source.read()
+        generation = 1
+        if kept is not None:
+            # The number goes on over restarts; the same text keeps its number.
+            generation = kept.generation + (0 if kept.digest == documents.digest else 1)
+        return FirstSet(documents, generation, _check(documents, generation, surroundings))
+    except (PolicyErrors, OSError) as error:
+        if kept is None:
+            raise
+        try:
+            documents = Documents(files=kept.files, digest=kept.digest)
+            return FirstSet(documents, kept.generation, _check(documents, kept.generation, surroundings), error)
+        except PolicyErrors:
+            # Kept by a release that allowed more. What the folder says is what the operator can mend.
+            raise error from None
+
+
+def _check(documents: Documents, generation: int, surroundings: Surroundings) -> Snapshot:
+    """Compile `documents`. Raises `PolicyErrors`, for a set that is too large to hand on as well."""
+    size = sum(len(name) + len(text) for name, text in documents.files)
+    if size > MAX_SET_BYTES:
+        raise PolicyErrors(
+            [PolicyError("", 0, 0, "", f"the policy files hold {size} characters; the limit is {MAX_SET_BYTES}")]
+        )
+    return compile_documents(documents, generation=generation, secret=_CHECK_SECRET, surroundings=surroundings)
 
 
 class PolicyKeeper:
@@ -107,26 +151,11 @@ class PolicyKeeper:
 
         Raises `PolicyErrors` or `OSError` (of the folder) when there is neither.
         """
-        kept = self._last_good.load()
-        try:
-            documents = self._source.read()
-            generation = 1
-            if kept is not None:
-                # The number goes on over restarts; the same text keeps its number.
-                generation = kept.generation + (0 if kept.digest == documents.digest else 1)
-            self._take(documents, generation, self._check(documents, generation))
-        except (PolicyErrors, OSError) as error:
-            if kept is None:
-                raise
-            try:
-                documents = Documents(files=kept.files, digest=kept.digest)
-                snapshot = self._check(documents, kept.generation)
-            except PolicyErrors:
-                # Kept by a release that allowed more. What the folder says is what the operator can mend.
-                raise error from None
-            self._take(documents, kept.generation, snapshot)
+        first = first_set(self._source, self._last_good.load(), self._surroundings())
+        self._take(first.documents, first.generation, first.snapshot)
+        if first.refused is not None:
             self._from_last_good = True
-            self._refuse(error)
+            self._refuse(first.refused)
 
     async def updates(self) -> AsyncIterator[Policies]:
         """Every new good set from now on; bad ones are reported, and the one before stays."""
@@ -137,7 +166,7 @@ class PolicyKeeper:
             generation = self.policies.generation + 1
             try:
                 # In a thread: a large set must not keep the supervisor from its workers.
-                snapshot = await asyncio.to_thread(self._check, documents, generation)
+                snapshot = await asyncio.to_thread(self._compile, documents, generation)
             except PolicyErrors as errors:
                 self._refuse(errors)
                 continue
@@ -145,6 +174,9 @@ class PolicyKeeper:
             self._from_last_good = False
             self._refusal = None
             yield self.policies
+
+    def _compile(self, documents: Documents, generation: int) -> Snapshot:
+        return _check(documents, generation, self._surroundings())
 
     def _take(self, documents: Documents, generation: int, snapshot: Snapshot) -> None:
         self._policies = Policies(generation=generation, digest=documents.digest, files=documents.files)
@@ -175,14 +207,3 @@ class PolicyKeeper:
         if self._refusal is not None:
             self._refusal = None
             self._log.info("policies as in force again", generation=self.policies.generation)
-
-    def _check(self, documents: Documents, generation: int) -> Snapshot:
-        """Compile `documents`. Raises `PolicyErrors`, for a set that is too large to hand on as well."""
-        size = sum(len(name) + len(text) for name, text in documents.files)
-        if size > MAX_SET_BYTES:
-            raise PolicyErrors(
-                [PolicyError("", 0, 0, "", f"the policy files hold {size} characters; the limit is {MAX_SET_BYTES}")]
-            )
-        return compile_documents(
-            documents, generation=generation, secret=_CHECK_SECRET, surroundings=self._surroundings()
-        )

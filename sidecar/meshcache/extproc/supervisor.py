@@ -24,17 +24,16 @@ from meshcache.observe.exposition import render
 from meshcache.observe.logs import redact
 from meshcache.observe.metrics import Metrics, Snapshot, merge
 from meshcache.policy.compiled import Config
+from meshcache.policy.values import LMDB
 from meshcache.process import check_unix_path, make_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
 
 LAST_GOOD_NAME: Final = "policies.last-good"
-LMDB: Final = "lmdb"
-"""As the address of the warm store: the LMDB file in the data folder, even when the CacheConfig names another."""
 WATCH_RETRY: Final = 0.5
 """Seconds before a watch that ended is begun again."""
 
@@ -48,11 +47,30 @@ class SupervisorOptions:
     """Worker i listens on `worker-<i>.sock` in it."""
     workers: int
     worker: WorkerOptions
-    """A pattern for every worker; `index` and `socket_path` are filled in."""
+    """A pattern for every worker; what the CacheConfig may say, `index`, `socket_path` and so on are filled in."""
+    message_timeout: Callable[[float], float]
+    """How many seconds Envoy should wait for a reply, given what all look-ups of one request may take together."""
+    lookup_timeout: float | None = None
+    """How many seconds it does wait, when that was told; else what `message_timeout` says of the first set."""
+    metrics_listen: str = ""
+    """Where metrics are served, when it was told; else the CacheConfig says it."""
 
     def socket_path(self, index: int) -> Path:
         """The socket of worker `index`."""
         return self.socket_dir / f"worker-{index}.sock"
+
+
+def with_stores(given: WorkerOptions, config: Config) -> WorkerOptions:
+    """`given` with stores and budgets filled in: the command line comes first, then the CacheConfig."""
+    warm = given.warm_url or config.warm_url or ""
+    return msgspec.structs.replace(
+        given,
+        # Named on the command line, the LMDB file is used even when the CacheConfig names a Redis.
+        warm_url="" if warm == LMDB else warm,
+        cold_url=given.cold_url or config.cold_url or "",
+        cold_max_bytes=given.cold_max_bytes or config.cold_max_bytes or 0,
+        hot_bytes=given.hot_bytes or config.hot_bytes or 0,
+    )
 
 
 class Supervisor:
@@ -82,6 +100,7 @@ class Supervisor:
         self._command = command
         self._workers: list[WorkerProcess] = []
         self._config = Config()
+        self._envoy_waits = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._watch: asyncio.Task[None] | None = None
         self._since: dict[str, tuple[bool, float]] = {}
@@ -98,11 +117,13 @@ class Supervisor:
             check_unix_path(self._options.socket_path(index))
         self._keeper.load()
         self._config = self._keeper.snapshot.config
+        self._envoy_waits = self._options.lookup_timeout or self._envoy_should_wait()
         self._workers = [self._worker(index) for index in range(self._options.workers)]
         return self._config
 
     def start(self) -> None:
         """Start the workers and follow the policy folder. Only after `load`."""
+        self._warn_of_old_settings()
         self._tasks = [asyncio.create_task(worker.keep()) for worker in self._workers]
         self._watch = asyncio.create_task(self._follow())
 
@@ -145,6 +166,7 @@ class Supervisor:
 
     def status(self, metrics_address: str = "") -> Status:
         """For the admin API."""
+        tiers = self._tiers()
         return Status(
             version=__version__,
             pid=os.getpid(),
@@ -154,8 +176,8 @@ class Supervisor:
             metrics_address=metrics_address,
             policies=self._keeper.status,
             workers=tuple(worker.status for worker in self._workers),
-            tiers=self._tiers(),
-            conditions=self._conditions(),
+            tiers=tiers,
+            conditions=self._conditions(tiers),
         )
 
     async def _follow(self) -> None:
@@ -163,28 +185,31 @@ class Supervisor:
         while True:
             try:
                 async for policies in self._keeper.updates():
-                    if not self._stores_current:
-                        self._log.warning("stores and budgets of the CacheConfig have changed; they need a restart")
+                    self._warn_of_old_settings()
                     await asyncio.gather(*(worker.install(policies) for worker in self._workers))
             except Exception as error:
                 self._log.error("policy watch failed; beginning again", error=error, exc_info=True)
             await asyncio.sleep(WATCH_RETRY)
 
-    def _pattern(self) -> WorkerOptions:
-        """The stores and budgets of all workers: the command line comes first, then the CacheConfig."""
-        given, config = self._options.worker, self._config
-        warm = given.warm_url or config.warm_url or ""
-        return msgspec.structs.replace(
-            given,
-            warm_url="" if warm == LMDB else warm,
-            cold_url=given.cold_url or config.cold_url or "",
-            cold_max_bytes=given.cold_max_bytes or config.cold_max_bytes or 0,
-            hot_bytes=given.hot_bytes or config.hot_bytes or 0,
-        )
+    def _warn_of_old_settings(self) -> None:
+        """Say what of the set in force only comes into effect with a restart, of this process or of Envoy."""
+        if not self._stores_current:
+            self._log.warning("stores, budgets or admin of the CacheConfig have changed; they need a restart")
+        needed = self._envoy_should_wait()
+        if needed > self._envoy_waits:
+            self._log.warning(
+                "policies allow longer look-ups than Envoy waits for; it needs a new configuration",
+                envoy_waits=self._envoy_waits,
+                needed=needed,
+            )
+
+    def _envoy_should_wait(self) -> float:
+        return self._options.message_timeout(self._keeper.snapshot.lookup_budget())
 
     def _worker(self, index: int) -> WorkerProcess:
         options = msgspec.structs.replace(
-            self._pattern(),
+            with_stores(self._options.worker, self._config),
+            lookup_timeout=self._envoy_waits,
             index=index,
             workers=self._options.workers,
             socket_path=str(self._options.socket_path(index)),
@@ -201,7 +226,7 @@ class Supervisor:
         counts = self.metrics()
         errors = counts.counters.get("tier_errors_total", {})
         breakers = counts.gauges.get("tier_breaker_open", {})
-        worker = self._pattern()
+        worker = with_stores(self._options.worker, self._config)
         stores = {
             "hot": "process memory",
             "warm": redact(worker.warm_url or "LMDB file in the data folder"),
@@ -219,10 +244,15 @@ class Supervisor:
 
     @property
     def _stores_current(self) -> bool:
-        """Whether the workers' stores and budgets, which they get at their start, are those of the set in force."""
-        return _stores(self._keeper.snapshot.config) == _stores(self._config)
+        """Whether what is read at the start alone is as the set in force has it."""
+        return self._read_at_start(self._keeper.snapshot.config) == self._read_at_start(self._config)
 
-    def _conditions(self) -> tuple[Condition, ...]:
+    def _read_at_start(self, config: Config) -> tuple[WorkerOptions, str | None]:
+        options = self._options
+        return with_stores(options.worker, config), options.metrics_listen or config.metrics_listen
+
+    def _conditions(self, tiers: Sequence[TierStatus]) -> tuple[Condition, ...]:
+        given_up = [tier.name for tier in tiers if tier.breaker_open]
         refusal = self._keeper.refusal
         generation = self._keeper.policies.generation
         ready = [worker for worker in self._workers if worker.ready]
@@ -250,9 +280,15 @@ class Supervisor:
                 "StoresCurrent",
                 self._stores_current,
                 "Current" if self._stores_current else "RestartNeeded",
-                "stores and budgets are those of the CacheConfig"
+                "stores, budgets and admin are those of the CacheConfig"
                 if self._stores_current
-                else "stores or budgets of the CacheConfig have changed; they need a restart",
+                else "stores, budgets or admin of the CacheConfig have changed; they need a restart",
+            ),
+            self._condition(
+                "TiersReachable",
+                not given_up,
+                "BreakerOpen" if given_up else "InUse",
+                f"left alone until it answers again: {', '.join(given_up)}" if given_up else "all tiers are in use",
             ),
         )
 
@@ -261,7 +297,3 @@ class Supervisor:
         if before is None or before[0] != status:
             before = self._since[name] = (status, time.time())
         return Condition(type=name, status=status, reason=reason, message=message, since=before[1])
-
-
-def _stores(config: Config) -> tuple[object, ...]:
-    return (config.warm_url, config.cold_url, config.cold_max_bytes, config.hot_bytes)

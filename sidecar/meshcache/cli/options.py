@@ -1,0 +1,31 @@
+"""The options that several commands have, each with its type, its limits and what `--help` says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+
+DEFAULT_METRICS_LISTEN: Final = "127.0.0.1:9464"
+
+Level = Literal["debug", "info", "warning", "error"]
+
+Warm = Annotated[
+    str, typer.Option(envvar="MESHCACHE_WARM", help="redis:// or rediss://; else an LMDB file in the data folder.")
+]
+Cold = Annotated[
+    str, typer.Option(envvar="MESHCACHE_COLD", help="Store for large answers; else a folder in the data folder.")
+]
+Workers = Annotated[int, typer.Option(min=1, max=256, help="Worker processes of the sidecar.")]
+Data = Annotated[Path, typer.Option(help="Folder for entries, keys, sockets and logs.")]
+MetricsListen = Annotated[
+    str,
+    typer.Option(
+        help=f"HOST:PORT of /metrics, /healthz, /readyz; port 0: any.  [default: {DEFAULT_METRICS_LISTEN}]",
+        show_default=False,
+    ),
+]
+DrainTimeout = Annotated[float, typer.Option(min=0, max=600, help="Seconds for requests in flight when told to stop.")]
+LogLevel = Annotated[Level, typer.Option(help="Least severe level that is logged.")]
+LogRequests = Annotated[bool, typer.Option("--log-requests", help="Log one line for each request, at level info.")]

@@ -1,0 +1,129 @@
+"""What `up` and `serve` refuse before they start anything: one line, status 1, and no process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+import structlog
+from running import BAD
+
+from meshcache.cli import main
+
+REDIS = """\
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheConfig
+metadata: {name: here}
+spec: {stores: {warm: {url: "%s"}}}
+"""
+
+
+@pytest.fixture
+def told(place, capsys, monkeypatch):
+    """Runs a command in this process; returns the lines on stderr. Starting a process is an error."""
+    monkeypatch.chdir(place.folder)
+    for name in ("MESHCACHE_WARM", "MESHCACHE_COLD"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def nothing_may_start(*arguments, **_options):
+        raise AssertionError(f"started {arguments}")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", nothing_may_start)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def run(command: str, *arguments: str, status: int = 1) -> list[str]:
+        capsys.readouterr()
+        ports = ("--listen", "127.0.0.1:0") if command == "up" else ()
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--data", "data", "--metrics-listen", "127.0.0.1:0", *ports, *arguments])
+        assert ended.value.code == status
+        output = capsys.readouterr()
+        assert output.out == ""
+        return output.err.splitlines()
+
+    yield run
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--policies", "nowhere"), "--policies nowhere does not exist"),
+        (("--policies", "policies/a.yaml"), "--policies policies/a.yaml is not a folder"),
+        (("--warm", "redis://127.0.0.1:1/0"), "--warm redis://127.0.0.1:1 cannot be used"),
+        (("--warm", "memcached://x"), "--warm: expected a URL such as redis://"),
+        (("--cold", "s3://bucket"), "--cold: s3://: not supported yet"),
+        (("--origin", "ftp://x"), "--origin 'ftp://x' is not http://"),
+        (("--origin", "http://"), "is not http://HOST:PORT"),
+        (("--origin", "http://x:port"), "--origin 'http://x:port' is malformed"),
+        (("--origin", "http://[::1"), "is malformed"),
+        (("--origin", "http://x:80/path"), "give scheme, host and port only"),
+        (("--listen", "8080"), "--listen '8080' is not HOST:PORT"),
+        (("--listen", "203.0.113.7:80"), "--listen 203.0.113.7:80 cannot be used"),
+        (("--metrics-listen", "x"), "--metrics-listen 'x' is not HOST:PORT"),
+        (("--data", "policies/a.yaml/x"), "cannot make the data folder"),
+        (("--data", "d" * 120), "too long for a unix socket"),
+    ],
+)
+def test_up_tells_what_cannot_work(told, arguments, expected):
+    (line,) = told("up", *arguments)
+    assert line.startswith("meshcache: ")
+    assert expected in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--metrics-listen", "nonsense"), "--metrics-listen 'nonsense' is not HOST:PORT"),
+        (("--metrics-listen", "127.0.0.1:99999"), "is not HOST:PORT"),
+        (("--data", "policies/a.yaml/x"), "cannot make the data folder"),
+        (("--data", "d" * 120), "too long for a unix socket"),
+        (("--warm", "http://cache"), "--warm: expected a URL such as redis://"),
+        (("--warm", "redis://"), "--warm: expected a URL such as redis://"),
+        (("--cold", "s3://bucket"), "--cold: s3://: not supported yet"),
+    ],
+)
+def test_serve_tells_what_cannot_work(told, arguments, expected):
+    *_log, line = told("serve", *arguments)
+    assert line.startswith("meshcache: ")
+    assert expected in line
+
+
+def test_serve_without_a_folder_of_policies(told):
+    first, line = told("serve", "--policies", "nowhere")
+    assert first == "meshcache: the policies are refused, and there is no earlier set to serve by:"
+    assert line.startswith("nowhere: there is no such folder")
+
+
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_wrong_usage(told, command):
+    (line,) = told(command, "--workers", "0", status=2)
+    assert "--workers" in line
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "redis://u:hunter2@127.0.0.1:1/0"])
+def test_a_redis_of_the_policies_that_does_not_answer(place, told, url):
+    place.write((place.policies / "a.yaml").read_text() + REDIS % url)
+    (line,) = told("up")
+    assert line.startswith("meshcache: stores.warm.url redis://127.0.0.1:1 cannot be used: ")
+    assert line.count("redis://") == 1, "the address is named once"
+    assert "hunter2" not in line
+
+
+def test_the_command_line_comes_before_the_policies(place, told):
+    place.write((place.policies / "a.yaml").read_text() + REDIS % "redis://127.0.0.1:1/0")
+    (line,) = told("up", "--warm", "redis://127.0.0.1:2/0")
+    assert line.startswith("meshcache: --warm redis://127.0.0.1:2 cannot be used: ")
+    assert line.count("redis://") == 1
+
+
+def test_bad_policies_without_earlier_ones(place, told):
+    place.write(BAD)
+    first, *lines = told("up")
+    assert first == "meshcache: the policies are refused, and there is no earlier set to serve by:"
+    assert lines[0].startswith("policies/a.yaml:4:")
+    assert "spec.eviction" in lines[0]
