@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tier_helpers import key, resource
+from tier_helpers import epoch_of, key, resource
 
 from meshcache.tiers import lmdb_folder as module
 from meshcache.tiers.base import TierError, Trouble
@@ -69,7 +69,7 @@ async def test_expiry(tier: LmdbTier, clock: Clock) -> None:
 
 async def test_epochs_are_the_boards(tier: LmdbTier, board: Board) -> None:
     before = (await tier.get(key(1), R)).epoch
-    assert before == board.epoch(R) == await tier.epoch(R)
+    assert before == board.epoch(R) == await epoch_of(tier, R)
     await tier.invalidate(R)
     assert (await tier.get(key(1), R)).epoch == board.epoch(R) != before
 

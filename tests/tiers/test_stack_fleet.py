@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -176,26 +177,41 @@ async def test_killed_and_restarted_under_load_nothing_is_raised_and_caching_res
 ) -> None:
     one, two = pods
     stop = False
+    hits: Counter[Pod] = Counter()
 
     async def load(pod: Pod, number: int) -> None:
         while not stop:
             if await pod.found_in(number) is None:
                 await pod.fill(number, WARM)
-            if number == 7:
-                await pod.stack.invalidate(R)
+            else:
+                hits[pod] += 1
             await asyncio.sleep(0.005)
 
+    async def invalidate(pod: Pod) -> None:
+        while not stop:
+            await pod.stack.invalidate(resource(100))
+            await asyncio.sleep(0.005)
+
+    async def both_hit() -> None:
+        """Return when both pods have found what is stored, from now on."""
+        hits.clear()
+        async with asyncio.timeout(20):
+            while min(hits[one], hits[two]) < 20:  # noqa: ASYNC110  a count tells
+                await asyncio.sleep(0.01)
+
     tasks = [asyncio.create_task(load(pod, number)) for pod in pods for number in range(8)]
-    await asyncio.sleep(0.3)
+    tasks += [asyncio.create_task(invalidate(pod)) for pod in pods]
+    await both_hit()
     valkey.kill()
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(20):
+        while not (one.hooks.breakers and two.hooks.breakers):  # noqa: ASYNC110  nothing to await from outside
+            await asyncio.sleep(0.01)
     await asyncio.to_thread(valkey.start)
-    await asyncio.sleep(1.0)
+    await both_hit()
     stop = True
     await asyncio.gather(*tasks)
     await one.paid()
     await two.paid()
-    one.now = time.time() + 3  # no longer so soon after an invalidation that it might have come before
     await one.fill(100, WARM)
     assert await two.found_in(100) is WARM
 

@@ -8,6 +8,7 @@ from meshcache.decisions import TierName
 from meshcache.engine.epochs import Epochs
 from meshcache.engine.records import Entry, StoredResponse
 from meshcache.policy.compiled import TierLimits, Tiers
+from meshcache.tiers.base import Tier
 from meshcache.tiers.hooks import NoHooks
 
 
@@ -57,6 +58,11 @@ def entry(number: int, known: Epochs, *tiers: TierName, **changes: object) -> En
         "eviction": "lru",
     } | changes
     return Entry(**values)  # type: ignore[arg-type]
+
+
+async def epoch_of(tier: Tier, of: bytes) -> bytes:
+    """The invalidation epoch of the resource `of`, as every look-up tells it."""
+    return (await tier.get(key(1 << 200), of)).epoch
 
 
 class CountingHooks(NoHooks):

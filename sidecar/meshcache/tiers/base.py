@@ -68,10 +68,6 @@ class Tier(Protocol):
         """Look up `key` (32 bytes), together with the epoch of `resource` (16 bytes)."""
         ...
 
-    async def epoch(self, resource: bytes) -> bytes:
-        """The epoch of `resource` alone, as in `TierRead`."""
-        ...
-
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:
         """Store `value` under `key` for at most `ttl` seconds, replacing what is there."""
         ...

@@ -35,11 +35,10 @@ _FILE_OVERHEAD = 4096
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep removed, and what it left."""
+    """How many files a sweep removed."""
 
     expired: int
     evicted: int
-    left_bytes: int
 
 
 class ObjectFolder:
@@ -151,7 +150,7 @@ class ObjectFolder:
                 evicted += _unlinked(path)
                 total -= size
         self._sweep_scratch()
-        return Swept(expired, evicted, total)
+        return Swept(expired, evicted)
 
     def _sweep_scratch(self) -> None:
         """Remove what writers that were killed left half done."""

@@ -46,6 +46,8 @@ _PAGES = 4096
 _WORDS_KEPT = 90 * 86400
 """Seconds after which a page of epochs is forgotten, and with it (long gone) what was stored under it."""
 _CONNECTIONS = 32
+_MOST_INVALIDATIONS = 256
+"""Invalidations that wait for the store, each by itself; more are made together, a moment later."""
 _MOST_OWED = 10_000
 _BATCH = 256
 _LONGEST_RETRY = 5.0
@@ -55,10 +57,11 @@ _SCHEMES = ("redis", "rediss", "unix")
 class RedisTier:
     """Implements `Tier` over `redis://`, `rediss://` and `unix://`. Nothing is retried but invalidations.
 
-    Those that cannot be made are remembered, up to 10,000, then as one that makes everything dead; they are
-    tried again until done, at growing intervals of up to 5 s. Messages never hold the URL's credentials.
+    Those that cannot be made, or are too many at once, are remembered, up to 10,000, then as one that makes everything
+    dead; they are tried again until done, at growing intervals of up to 5 s. Messages never hold the URL's credentials.
     """
 
+    name = TierName.WARM
     on_board = False
     writes_at_once = 8
 
@@ -66,12 +69,10 @@ class RedisTier:
         self,
         url: str,
         *,
-        name: TierName = TierName.WARM,
         socket_timeout: float = 1.0,
         connect_timeout: float = 0.5,
     ) -> None:
         """Timeouts in seconds; callers usually wait for less. Raises `ValueError` for a URL that cannot be used."""
-        self.name = name
         self.where = _checked(url)
         """The store's address without credentials, for messages."""
         self._socket_timeout = socket_timeout
@@ -93,6 +94,7 @@ class RedisTier:
         self._owed: dict[bytes, int] = {}
         self._owes_all = 0
         self._numbers = 0
+        self._invalidating = 0
         self._retrying: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -120,13 +122,6 @@ class RedisTier:
             return TierRead(None, b"")
         return TierRead(value if isinstance(value, bytes) else None, epoch)
 
-    async def epoch(self, resource: bytes) -> bytes:
-        """See `Tier`."""
-        if self._owes(resource):
-            return b""
-        words = await self._send(_word_reads(resource))
-        return _combined(words) or await self._establish(resource, words)
-
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:
         """See `Tier`."""
         await self._send([("SET", _entry(key), value, "PX", max(1, int(ttl * 1000)))])
@@ -140,12 +135,17 @@ class RedisTier:
         number = self._owe(resource)
         if self._retrying is not None and not self._retrying.done():
             raise TierError("store is away; the invalidation will follow", Trouble.UNREACHABLE)
+        if self._invalidating >= _MOST_INVALIDATIONS:
+            self._pay_later()
+            raise TierError("many invalidations are under way; this one will follow", Trouble.BUSY)
+        self._invalidating += 1
         try:
             await self._change_words({resource: number})
         except BaseException:
-            if not self._closed:
-                self._retrying = asyncio.get_running_loop().create_task(self._retry())
+            self._pay_later()
             raise
+        finally:
+            self._invalidating -= 1
 
     async def close(self) -> None:
         """See `Tier`. Invalidations still owed get one last try."""
@@ -180,6 +180,10 @@ class RedisTier:
         else:
             self._owes_all = self._numbers
         return self._numbers
+
+    def _pay_later(self) -> None:
+        if not self._closed and (self._retrying is None or self._retrying.done()):
+            self._retrying = asyncio.get_running_loop().create_task(self._retry())
 
     async def _retry(self) -> None:
         pause = 0.1
