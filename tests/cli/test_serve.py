@@ -29,9 +29,9 @@ def stream(path, requests):
     return channel, call
 
 
-def request_headers():
+def request_headers(path="/x"):
     message = pb.ProcessingRequest()
-    for name, value in ((":method", b"GET"), (":path", b"/x"), (":authority", b"h"), (":scheme", b"http")):
+    for name, value in ((":method", b"GET"), (":path", path.encode()), (":authority", b"h"), (":scheme", b"http")):
         message.request_headers.headers.headers.add(key=name, raw_value=value)
     message.request_headers.end_of_stream = True
     return message
@@ -190,3 +190,22 @@ def test_a_change_of_stores_is_said_to_need_a_restart(place):
     status = place.status()
     assert status.policies.generation == 2
     assert [item.type for item in status.conditions if not item.status] == ["StoresCurrent"]
+
+
+def test_a_tier_that_is_given_up_makes_the_status_not_well(place):
+    command = place.serve("--warm", "redis://127.0.0.1:1/0")
+    status = place.ready(command)
+    for number in range(20):
+        channel, call = stream(status.workers[0].socket, iter([request_headers(f"/{number}")]))
+        with channel:
+            next(call)
+            call.cancel()
+    until(lambda: not place.status().well, 10)
+    status = place.status()
+    assert status.ready
+    (condition,) = [item for item in status.conditions if not item.status]
+    assert (condition.type, condition.reason) == ("TiersReachable", "BreakerOpen")
+    assert "warm" in condition.message
+    shown = place.run("status", "--data", "data")
+    assert shown.wait() == 1
+    assert "condition TiersReachable is false" in shown.stdout

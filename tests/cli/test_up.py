@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -11,7 +12,7 @@ import time
 
 import httpx
 import pytest
-from running import BAD, Place, Running, alive, base_url, make_place, until
+from running import BAD, GOOD, Place, Running, alive, base_url, make_place, until
 
 from meshcache.process import bind_tcp
 
@@ -244,11 +245,26 @@ def test_nothing_outlives_a_killed_up(place):
     assert get(url).status_code == 200
 
 
-def test_a_signal_during_the_start_leaves_nothing(place):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_during_the_start_leaves_nothing(place, number, status):
     command = place.up()
     command.child(*SIDECAR)
+    command.signal(number)
+    assert command.wait() == status
+    command.assert_nothing_left()
+
+
+def test_an_envoy_that_cannot_be_started_again_is_no_obstacle_to_the_stop(place):
+    command, _ = started(place)
+    folder = place.data / "envoy"
+    folder.rename(place.data / "aside")
+    folder.write_text("no folder")
+    os.kill(command.child(*ENVOY), signal.SIGKILL)
+    command.said("envoy could not be started")
     command.signal(signal.SIGTERM)
-    assert command.wait() == 130
+    assert command.wait() == 0
+    assert command.stdout.endswith("stopped\n")
+    assert "Traceback" not in command.stderr
     command.assert_nothing_left()
 
 
@@ -316,7 +332,27 @@ def test_bad_policies_at_the_first_start_are_listed_and_nothing_is_left(place):
     assert command.wait() == 1
     assert "policies/a.yaml:4:" in command.stderr
     assert "Traceback" not in command.stderr
-    command.assert_nothing_left()
+    assert not command.started
+
+
+def test_the_sidecar_is_told_how_long_envoy_waits_and_an_edit_does_not_change_it(place):
+    command, _ = started(place)
+    arguments = command.children()[command.child(*SIDECAR)]
+    assert "--lookup-timeout 0.225 " in arguments
+    place.write(GOOD.replace("eviction: ttl", "eviction: ttl, tiers: {warm: {deadline: 2s}}"))
+    command.said("policies allow longer look-ups than Envoy waits for")
+    os.kill(sidecar := command.child(*SIDECAR), signal.SIGKILL)
+    until(lambda: not alive(sidecar), 5)
+    assert "--lookup-timeout 0.225 " in command.children()[command.child(*SIDECAR)]
+
+
+def test_requests_are_logged_when_that_is_asked_for(place):
+    command, url = started(place, "--log-requests")
+    assert get(url, f"{CAT}?token=hunter2", authorization="Bearer hunter2").status_code == 200
+    command.said('"message": "request"')
+    (line,) = [json.loads(line) for line in command.stderr.splitlines() if '"message": "request"' in line]
+    assert (line["path"], line["status"], line["decision"]) == (CAT, 200, "miss")
+    assert "hunter2" not in command.stderr
 
 
 def _active(place: Place) -> int:

@@ -56,15 +56,15 @@ class Bench:
     def write(self, text: str, name: str = "a.yaml") -> None:
         (self.policies / name).write_text(text)
 
-    def make(self, workers: int = 1, command=STUB) -> Supervisor:
+    def make(self, workers: int = 1, command=STUB, **more) -> Supervisor:
         worker = WorkerOptions(
             index=0, workers=workers, socket_path="", data_dir=str(self.data), log_level="warning", drain_timeout=5
         )
-        options = SupervisorOptions(self.data, self.data / "run", workers, worker, message_timeout)
+        options = SupervisorOptions(self.data, self.data / "run", workers, worker, message_timeout, **more)
         return Supervisor(options, FolderSource(self.policies), str(self.policies), self.log, command)
 
-    async def start(self, workers: int = 1, command=STUB) -> Supervisor:
-        supervisor = self.make(workers, command)
+    async def start(self, workers: int = 1, command=STUB, **more) -> Supervisor:
+        supervisor = self.make(workers, command, **more)
         supervisor.load()
         supervisor.start()
         self.running.append(supervisor)

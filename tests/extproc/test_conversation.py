@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,20 @@ async def test_a_look_up_that_takes_too_long_lets_the_request_go_on(tmp_path: Pa
         assert stream.kinds == ["request_headers", "response_headers"], "the response is not copied"
         rig.warm.may_go.set()
         assert edge.errors == []
+
+
+async def test_deadlines_of_a_later_edit_do_not_outlast_envoy(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig, lookup_timeout=0.2)
+        await edge.talk(request(), response(), body(b"one", end=True))
+        rig.install(policies(freshness="{defaultTtl: 60s}", tiers="{warm: {deadline: 10s}, cold: {deadline: 10s}}"))
+        rig.forget_memory()
+        rig.warm.may_go.clear()
+        began = time.perf_counter()
+        stream = await edge.talk(request())
+        assert time.perf_counter() - began < 0.2, "Envoy still waits"
+        assert stream.kinds == ["request_headers"]
+        rig.warm.may_go.set()
 
 
 class Broken(Exception):  # noqa: N818  not an error of the code, but of the test's making

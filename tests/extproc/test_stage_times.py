@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
-from grpc.aio import EOF
+from envoy_streams import Stream, body, request, response
 
-from meshcache.engine.cache import Cache
+from cache_harness import Rig, policies
 from meshcache.engine.fill import CopyBudget
 from meshcache.engine.ports import RefreshError, RefreshRequest
-from meshcache.extproc import wire
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.metering import EngineMeter
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.message import Headers
 from meshcache.observe.metrics import Metrics
-from meshcache.policy.compile import compile_documents
-from meshcache.policy.documents import Documents
-from meshcache.tiers.board import Board
-from meshcache.tiers.memory import MemoryTier
-from meshcache.tiers.objects import ObjectTier
-from meshcache.tiers.signing import Keyring
-from meshcache.tiers.stack import TierStack
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-POLICIES = """
-apiVersion: meshcache.dev/v1alpha1
-kind: CachePolicy
-metadata: {name: p}
-spec: {}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheRoute
-metadata: {name: all}
-spec: {match: [{path: {prefix: /}}], policyRef: {name: p}}
-"""
+    from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 
 
 def measured(metrics: Metrics, stage: str) -> int:
@@ -47,51 +29,32 @@ def measured(metrics: Metrics, stage: str) -> int:
     return 0 if state is None else sum(state.counts)
 
 
-class Stream:
-    """One stream of ext_proc that ends after the request's headers."""
+async def test_every_request_that_is_looked_up_is_measured(tmp_path: Path) -> None:
+    metrics = Metrics()
+    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s}")) as rig:
+        rig.cache.meter = EngineMeter(metrics)
+        processor = ExternalProcessor(
+            rig.cache, on_error=lambda stage, error: pytest.fail(f"{stage}: {error}"), lookup_timeout=5
+        )
 
-    def __init__(self, **pseudo: str) -> None:
-        message = ProcessingRequest()
-        message.request_headers.end_of_stream = True
-        for name, value in pseudo.items():
-            message.request_headers.headers.headers.add(key=f":{name}", raw_value=value.encode())
-        self._messages = [message]
-        self.replies: list[bytes] = []
+        async def talk(*messages: ProcessingRequest) -> str | None:
+            stream: Any = Stream(*messages)
+            with contextlib.suppress(asyncio.CancelledError):
+                await processor.converse(None, stream)
+            await rig.settle()
+            return stream.kinds[0]  # type: ignore[no-any-return]
 
-    async def read(self) -> object:
-        return self._messages.pop(0) if self._messages else EOF
-
-    async def write(self, reply: bytes) -> None:
-        self.replies.append(reply)
-
-
-async def test_a_look_up_beyond_memory_is_measured(tmp_path: Path) -> None:
-    metrics, board, keyring = Metrics(), Board(tmp_path / "board"), Keyring([bytes(32)], bytes(32))
-    cold = ObjectTier(tmp_path / "cold", 1 << 20, board)
-    cache = Cache(
-        stack=TierStack(MemoryTier(1 << 20), None, cold, board, keyring),
-        leases=board,
-        refresher=None,
-        meter=EngineMeter(metrics),
-        clock=lambda: 1e9,
-        spawn=lambda work: work.close(),
-        render=wire.render,
-        copy_bytes=1 << 20,
-    )
-    cache.install(compile_documents(Documents.of([("a.yaml", POLICIES)]), generation=1, secret=b""))
-    processor = ExternalProcessor(
-        cache, on_error=lambda stage, error: pytest.fail(f"{stage}: {error}"), lookup_timeout=5
-    )
-    for path, expected in (("*", 0), ("/a", 1), ("/b", 2)):
-        stream = Stream(method="GET", authority="a", path=path, scheme="http")
-        if expected:
-            with pytest.raises(asyncio.CancelledError):
-                await processor.converse(None, stream)  # type: ignore[arg-type]
-        else:
-            await processor.converse(None, stream)  # type: ignore[arg-type]
-        assert len(stream.replies) == 1
-        assert measured(metrics, "lookup") == expected
-    await cache.stack.close()
+        # No tier is asked: the presence maps are empty.
+        assert await talk(request(), response(), body(b"one", end=True)) == "request_headers"
+        assert measured(metrics, "lookup") == 1
+        assert await talk(request()) == "immediate_response"
+        assert measured(metrics, "lookup") == 2
+        rig.forget_memory()
+        assert await talk(request()) == "immediate_response"
+        assert measured(metrics, "lookup") == 3
+        for bypassed in (request("PATCH"), request(range="bytes=0-1")):
+            await talk(bypassed)
+        assert measured(metrics, "lookup") == 3
 
 
 async def test_a_refresh_is_measured_whether_or_not_it_succeeds() -> None:

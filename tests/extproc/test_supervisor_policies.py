@@ -107,6 +107,44 @@ async def test_a_vanished_folder_changes_nothing(bench, tmp_path):
     assert supervisor.status().policies.generation == 1
 
 
+CONFIG = """\
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheConfig
+metadata: {name: here}
+spec: {%s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "edit", "current"),
+    [
+        ({}, "admin: {metricsListen: 127.0.0.1:9999}", False),
+        ({"metrics_listen": "127.0.0.1:0"}, "admin: {metricsListen: 127.0.0.1:9999}", True),
+        ({}, "budgets: {hot: 8Mi}", False),
+        ({}, 'stores: {warm: {url: "redis://cache"}}', False),
+        ({}, 'stores: {warm: {url: "lmdb"}}', True),
+    ],
+)
+async def test_an_edit_of_what_is_read_at_the_start_alone_is_told(bench, given, edit, current):
+    supervisor = await bench.start(**given)
+    assert conditions(supervisor)["StoresCurrent"] is True
+    bench.write(GOOD + CONFIG % edit)
+    await until(lambda: supervisor.status().workers[0].generation == 2)
+    assert conditions(supervisor)["StoresCurrent"] is current
+    told = [entry for entry in bench.entries if "they need a restart" in entry["event"]]
+    assert len(told) == (0 if current else 1)
+
+
+@pytest.mark.parametrize(("given", "waits", "told"), [(None, 0.225, 1), (1.0, 1.0, 1), (5.0, 5.0, 0)])
+async def test_deadlines_longer_than_envoy_waits_are_told(bench, given, waits, told):
+    supervisor = await bench.start(lookup_timeout=given)
+    bench.write(GOOD.replace("eviction: ttl", "eviction: ttl, tiers: {warm: {deadline: 3s}}"))
+    await until(lambda: supervisor.status().workers[0].generation == 2)
+    lines = [entry for entry in bench.entries if "longer look-ups than Envoy waits for" in entry["event"]]
+    assert [(line["envoy_waits"], line["needed"]) for line in lines] == [(waits, pytest.approx(3.205))] * told
+
+
 async def test_no_good_set_at_the_first_start_is_an_error_with_places(bench):
     bench.write("apiVersion: meshcache.dev/v1alpha1\nkind: Nothing\nmetadata: {name: x}\n")
     supervisor = bench.make()
