@@ -1,3 +1,4 @@
+import asyncio
 import os
 import stat
 
@@ -7,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from meshcache.admin.app import admin_app, metrics_app
-from meshcache.admin.server import EmbeddedServer
+from meshcache.admin.server import MAX_CONNECTIONS, EmbeddedServer
 from meshcache.extproc.status import Condition, PolicyStatus, Refusal, Status, WorkerStatus
 from meshcache.observe.exposition import render
 from meshcache.observe.metrics import EMPTY
@@ -92,6 +93,22 @@ async def test_readiness_follows_the_sidecar_and_health_does_not(metrics):
     sidecar.ready = False
     assert (await client.get("/readyz")).status_code == 503
     assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_who_opens_connections_and_asks_nothing_keeps_nobody_from_an_answer(metrics, caplog):
+    _, client = metrics
+    held = [await asyncio.open_connection("127.0.0.1", client.base_url.port) for _ in range(MAX_CONNECTIONS + 20)]
+    for number, (_, writer) in enumerate(held):
+        if number % 2:
+            writer.write(b"GET /metrics HTTP/1.1\r\nx: ")
+    for path in ("/healthz", "/metrics"):
+        assert (await client.get(path)).status_code == 200
+    first, last = held[0][0], held[-1][0]
+    assert await first.read() == b"", "the oldest one has gone"
+    assert not last.at_eof()
+    for _, writer in held:
+        writer.close()
+    assert not caplog.records
 
 
 def test_a_taken_address_is_told_in_one_line():

@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
     import socket
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 START_TIMEOUT: Final = 10.0
 STOP_TIMEOUT: Final = 2.0
 MAX_CONNECTIONS: Final = 128
+"""Beyond, the connection that has been idle for longest makes room for a new one: whoever opens many and asks nothing
+must not keep a probe or a scrape from its answer."""
 
 
 class _Server(uvicorn.Server):
@@ -24,6 +27,23 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         # The signals of this process belong to whoever embeds the server.
         yield
+
+
+class _Protocol(H11Protocol):
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base does
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        held = [
+            other for other in self.connections if isinstance(other, _Protocol) and not other.transport.is_closing()
+        ]
+        if len(held) > MAX_CONNECTIONS:
+            idle = [other for other in held if other is not self and other.idle]
+            (min(idle, key=lambda other: other._since) if idle else self).transport.abort()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
 
 
 class EmbeddedServer:
@@ -37,7 +57,10 @@ class EmbeddedServer:
             access_log=False,
             server_header=False,
             loop="none",
-            limit_concurrency=MAX_CONNECTIONS,
+            http=_Protocol,
+            ws="none",
+            # Whoever reaches the port could fill the log with what he gets wrong.
+            log_level="error",
             timeout_graceful_shutdown=int(STOP_TIMEOUT),
         )
         self._server = _Server(config)
