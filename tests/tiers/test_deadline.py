@@ -68,6 +68,27 @@ async def test_a_cancellation_from_outside_stays_one() -> None:
         await task
 
 
+async def test_a_deadline_in_the_clean_up_after_a_cancellation() -> None:
+    seen = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(5)
+        finally:
+            try:
+                async with Deadline(0.01):
+                    await asyncio.sleep(5)
+            except TimeoutError:
+                seen.append("late")
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["late"]
+
+
 async def test_deadlines_nest() -> None:
     with pytest.raises(TimeoutError):
         async with Deadline(0.02), Deadline(5.0):

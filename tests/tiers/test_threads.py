@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -48,6 +49,33 @@ async def test_a_cancelled_call_that_waits_is_skipped() -> None:
     await running
     await threads.run(ran.append, "kept")
     assert ran == ["kept"]
+    await threads.close(1.0)
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_an_idle_thread_holds_on_to_nothing(given_up: bool) -> None:
+    class Large:
+        pass
+
+    threads = Threads("t", 1)
+    gate = threading.Event()
+    running = asyncio.ensure_future(threads.run(gate.wait))
+    large = Large()
+    held = weakref.ref(large)
+    call = asyncio.ensure_future(threads.run(id, large))
+    del large
+    await asyncio.sleep(0)
+    if given_up:
+        call.cancel()
+        await asyncio.sleep(0)
+    gate.set()
+    await running
+    if not given_up:
+        await call
+    del call
+    async with asyncio.timeout(5):
+        while held() is not None:  # noqa: ASYNC110  nothing to await
+            await asyncio.sleep(0.005)
     await threads.close(1.0)
 
 

@@ -19,7 +19,7 @@ class Deadline:
     here: it was in time, and to throw it away would send to the origin just when everything is busy.
     """
 
-    __slots__ = ("_cancelled", "_over", "_seconds", "_task", "_timer")
+    __slots__ = ("_cancelled", "_cancelling", "_over", "_seconds", "_task", "_timer")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -31,6 +31,8 @@ class Deadline:
         if task is None:
             raise RuntimeError("a deadline needs a task")
         self._task = task
+        # A task that cleans up after a cancellation has one to its name already.
+        self._cancelling = task.cancelling()
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self._late, _TURNS)
 
     async def __aexit__(
@@ -39,7 +41,7 @@ class Deadline:
         self._over = True
         self._timer.cancel()
         # Someone else may have cancelled the task as well: then the cancellation goes on.
-        if self._cancelled and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
+        if self._cancelled and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
     def _late(self, turns: int) -> None:

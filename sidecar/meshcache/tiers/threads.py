@@ -64,17 +64,18 @@ class Threads:
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:
             call, future = item
-            if future.cancelled():
-                continue
-            try:
-                outcome: Any = call()
-                settle: Callable[[Any], None] = future.set_result
-            except BaseException as error:  # whatever it is, it belongs to who called
-                outcome, settle = error, future.set_exception
-            # The loop may have been closed while the call ran.
-            with contextlib.suppress(RuntimeError):
-                future.get_loop().call_soon_threadsafe(_settle, future, settle, outcome)
-            del call, future, outcome, settle, item
+            if not future.cancelled():
+                try:
+                    outcome: Any = call()
+                    settle: Callable[[Any], None] = future.set_result
+                except BaseException as error:  # whatever it is, it belongs to who called
+                    outcome, settle = error, future.set_exception
+                # The loop may have been closed while the call ran.
+                with contextlib.suppress(RuntimeError):
+                    future.get_loop().call_soon_threadsafe(_settle, future, settle, outcome)
+                del outcome, settle
+            # Nothing is held on to while the thread waits: what a call was given, or gave, may be large.
+            del call, future, item
 
 
 def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
