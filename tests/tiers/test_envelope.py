@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +56,14 @@ def test_round_trip(record: StoredResponse | VariantIndex, epoch: bytes, written
     assert type(opened.record) is type(record)
 
 
+def test_the_form_of_this_version() -> None:
+    """Another form needs another `VERSION`: releases that share a store must not mistake each other's entries."""
+    assert module.VERSION == 1
+    records = response(), VariantIndex(b"key", (("accept",), ()))
+    digests = [sha256(sealed(record)).hexdigest()[:16] for record in records]
+    assert digests == ["80a99d3c402055ef", "d11226466b79d128"]
+
+
 def test_every_flipped_bit_of_every_byte_is_refused() -> None:
     value = sealed()
     for position in range(len(value)):
@@ -90,14 +100,17 @@ def test_reasons() -> None:
     other = Keyring([b"o" * 32], b"s" * 32)
     for bad, keyring, reason in (
         (value[:10], KEYRING, "truncated"),
-        (b"XX" + value[2:], KEYRING, "version"),
+        (b"XX" + value[2:], KEYRING, "foreign"),
+        (b"XX", KEYRING, "truncated"),
         (value[:2] + b"\x02" + value[3:], KEYRING, "version"),
+        (b"MC\x02", KEYRING, "version"),
         (value, other, "unknown-key"),
         (value[:-1] + b"!", KEYRING, "mac"),
     ):
         with pytest.raises(BadEnvelope) as caught:
             unseal(bad, storage_key=key(1), keyring=keyring)
         assert caught.value.reason == reason
+        assert caught.value.good_for_others == (reason in ("version", "unknown-key"))
 
 
 def test_a_record_of_another_release_is_refused_as_payload(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,11 +26,12 @@ pytestmark = pytest.mark.e2e
 
 HOT, WARM, COLD = TierName
 R = resource(1)
+KEYRING = Keyring([b"k" * 32], b"s" * 32)
 LIMITS = limits(warm=TierLimits(300.0, 8 << 20, 0.1))
 
 
 class Pod:
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, keyring: Keyring = KEYRING) -> None:
         self.board = Board(folder / "board")
         self.hooks = CountingHooks()
         self.redis = RedisTier(url, socket_timeout=0.3)
@@ -39,7 +40,7 @@ class Pod:
             self.redis,
             ObjectTier(folder / "cold", 64 << 20, self.board),
             self.board,
-            Keyring([b"k" * 32], b"s" * 32),
+            keyring,
             self.hooks,
             breaker_pause=0.2,
         )
@@ -224,7 +225,20 @@ async def test_foreign_garbage_is_a_miss(pods: tuple[Pod, Pod], valkey: LocalVal
             "mc1:k:" + key(1).hex(), b"garbage of someone else, long enough to look like an envelope to a glance"
         )
     assert await one.found_in(1) is None
-    assert one.hooks.refused == {(WARM, "version"): 1}
+    assert one.hooks.refused == {(WARM, "foreign"): 1}
     await one.stack.drain(5.0)
     with valkey.client() as client:
         assert not client.exists("mc1:k:" + key(1).hex())
+
+
+async def test_pods_with_other_keys_leave_each_others_entries_alone(
+    pods: tuple[Pod, Pod], tmp_path: Path, valkey: LocalValkey
+) -> None:
+    one, two = pods
+    await one.fill(1, WARM)
+    stranger = Pod(tmp_path / "three", valkey.url, Keyring([b"o" * 32], b"s" * 32))
+    assert await stranger.found_in(1) is None
+    assert stranger.hooks.refused == {(WARM, "unknown-key"): 1}
+    await stranger.stack.drain(5.0)
+    assert await two.found_in(1) is WARM
+    await stranger.stack.close()

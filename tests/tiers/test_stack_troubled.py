@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tier_helpers import CountingHooks, entry, key, limits, resource, response
+from tier_helpers import CountingHooks, Troubled, entry, key, limits, resource, response
 
 from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.epochs import Epochs
 from meshcache.policy.compiled import TierLimits
-from meshcache.tiers.base import TierError, TierRead, Trouble
+from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.board import Board
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.signing import Keyring
@@ -23,44 +23,6 @@ HOT, WARM, COLD = TierName
 R = resource(1)
 MIB = 1 << 20
 KEYRING = Keyring([b"k" * 32], b"s" * 32)
-
-
-class Troubled:
-    """A tier that does as it is told, for failures that a real one cannot be made to have."""
-
-    on_board = True
-    writes_at_once = 4
-
-    def __init__(self, name: TierName) -> None:
-        self.name = name
-        self.error: Exception | None = None
-        self.delay = 0.0
-        self.calls = 0
-
-    async def _do(self) -> None:
-        self.calls += 1
-        await asyncio.sleep(self.delay)
-        if self.error is not None:
-            raise self.error
-
-    def absent(self, _key: bytes) -> bool:
-        return False
-
-    async def get(self, *_: object) -> TierRead:
-        await self._do()
-        return TierRead(None, b"")
-
-    async def put(self, *_: object) -> None:
-        await self._do()
-
-    async def delete(self, *_: object) -> None:
-        await self._do()
-
-    async def invalidate(self, *_: object) -> None:
-        await self._do()
-
-    async def close(self) -> None:
-        await self._do()
 
 
 class TroubledBench:

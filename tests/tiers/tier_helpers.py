@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from meshcache.decisions import TierName
 from meshcache.engine.epochs import Epochs
 from meshcache.engine.records import Entry, StoredResponse
 from meshcache.policy.compiled import TierLimits, Tiers
-from meshcache.tiers.base import Tier
+from meshcache.tiers.base import Tier, TierRead
 from meshcache.tiers.hooks import NoHooks
 
 
@@ -89,3 +90,41 @@ class CountingHooks(NoHooks):
 
     def breaker(self, tier: TierName, opened: bool) -> None:
         self.breakers.append((tier, opened))
+
+
+class Troubled:
+    """A tier that does as it is told, for failures that a real one cannot be made to have."""
+
+    on_board = True
+    writes_at_once = 4
+
+    def __init__(self, name: TierName) -> None:
+        self.name = name
+        self.error: Exception | None = None
+        self.delay = 0.0
+        self.calls = 0
+
+    async def _do(self) -> None:
+        self.calls += 1
+        await asyncio.sleep(self.delay)
+        if self.error is not None:
+            raise self.error
+
+    def absent(self, _key: bytes) -> bool:
+        return False
+
+    async def get(self, *_: object) -> TierRead:
+        await self._do()
+        return TierRead(None, b"")
+
+    async def put(self, *_: object) -> None:
+        await self._do()
+
+    async def delete(self, *_: object) -> None:
+        await self._do()
+
+    async def invalidate(self, *_: object) -> None:
+        await self._do()
+
+    async def close(self) -> None:
+        await self._do()

@@ -80,7 +80,6 @@ class Cache:
         self.meter = meter
         self.clock = clock
         self._render = render
-        self._spawn = spawn
         self.copies = CopyBudget(copy_bytes)
         self._refreshes = Refreshes(self, leases, spawn)
 
@@ -178,7 +177,7 @@ class Cache:
 
     def forget(self, candidate: Candidate) -> None:
         """Delete one entry from all tiers, in the background."""
-        self._spawn(self.stack.delete(candidate.storage))
+        self.stack.delete(candidate.storage)
 
     async def invalidate(self, request: Request, response: Response) -> None:
         """An unsafe request has succeeded: what is stored for its target is invalid (RFC 9111 section 4.4)."""

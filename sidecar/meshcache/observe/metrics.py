@@ -94,9 +94,7 @@ _DEFINITIONS: Final = (
         open_labels=frozenset({"experiment"}),
     ),
     Definition("stream_errors_total", "counter", "ext_proc streams that ended in an error.", ("kind",)),
-    Definition(
-        "entries_refused_total", "counter", "Stored entries that did not verify or not decode.", ("tier", "reason")
-    ),
+    Definition("entries_refused_total", "counter", "Stored entries that were found and not used.", ("tier", "reason")),
 )
 
 CATALOGUE: Final[dict[str, Definition]] = {definition.name: definition for definition in _DEFINITIONS}

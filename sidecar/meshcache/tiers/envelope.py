@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from meshcache.tiers.signing import Keyring
 
 VERSION = 1
+"""Of the layout and of what a `Record` holds: a release that changes either has another. Magic and version keep their
+place in all of them."""
 LARGE = 256 * 1024
 """Bytes from which sealing and unsealing take long enough (some 0.2 ms) to be kept off an event loop."""
 
@@ -31,15 +33,24 @@ _MAX_EPOCH = 255
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 
-Reason = Literal["truncated", "version", "unknown-key", "mac", "payload"]
+Reason = Literal["truncated", "foreign", "version", "unknown-key", "mac", "payload"]
 
 
 class BadEnvelope(Exception):  # noqa: N818  it describes the value, as `KeyError` does not
-    """The value is not an entry that this installation wrote under this key."""
+    """The value is not an entry that this process can read and trust under this key."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
         self.reason: Reason = reason
+
+    @property
+    def good_for_others(self) -> bool:
+        """Whether it may be a good entry of a newer release or of one with other keys, which shares the store.
+
+        Nobody can tell from here. Such a value is passed over and left to whoever can read it; it ends by its expiry,
+        by the bound of its tier, or when something is stored in its place. All else is of no use to anyone.
+        """
+        return self.reason in ("version", "unknown-key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +75,16 @@ def seal(record: Record, *, storage_key: bytes, epoch: bytes, written_at: float,
 
 def unseal(value: bytes | memoryview, *, storage_key: bytes, keyring: Keyring) -> Envelope:
     """Open what was read under `storage_key`. Raises `BadEnvelope` for anything that does not verify."""
+    if len(value) <= len(_MAGIC):
+        raise BadEnvelope("truncated")
+    if value[: len(_MAGIC)] != _MAGIC:
+        raise BadEnvelope("foreign")
+    # Before anything else is looked at: the head of another version may be shorter.
+    if value[len(_MAGIC)] != VERSION:
+        raise BadEnvelope("version")
     if len(value) < _HEAD.size:
         raise BadEnvelope("truncated")
-    magic, version, key_id, mac, written_at, epoch_length = _HEAD.unpack_from(value)
-    if magic != _MAGIC or version != VERSION:
-        raise BadEnvelope("version")
+    _, _, key_id, mac, written_at, epoch_length = _HEAD.unpack_from(value)
     start = _HEAD.size + epoch_length
     if len(value) <= start:
         raise BadEnvelope("truncated")
@@ -83,7 +99,7 @@ def unseal(value: bytes | memoryview, *, storage_key: bytes, keyring: Keyring) -
     try:
         record = _decoder.decode(view[start:])
     except (msgspec.DecodeError, ValueError, RecursionError):
-        # Signed by us, yet of another shape: written by a release whose records differ.
+        # Signed by one of us, and of this version, yet of another shape: whoever wrote it made a mistake.
         raise BadEnvelope("payload") from None
     if not math.isfinite(written_at):
         raise BadEnvelope("payload")

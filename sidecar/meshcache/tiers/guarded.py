@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from meshcache.tiers.base import TierError, Trouble
@@ -13,7 +14,7 @@ from meshcache.tiers.breaker import Breaker, BreakerState
 from meshcache.tiers.deadline import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from meshcache.decisions import TierName
     from meshcache.tiers.base import Tier
@@ -32,8 +33,8 @@ class Write:
     key: bytes
     size: int
     """Bytes it holds in memory while it waits."""
-    run: Callable[[], Awaitable[object]]
-    """Makes it; raises what the tier raises."""
+    run: Callable[[], Awaitable[bool]]
+    """Makes it, or returns False without asking the tier when it has no point any more; raises what the tier raises."""
 
 
 class GuardedTier:
@@ -66,22 +67,30 @@ class GuardedTier:
         self._waiting: deque[Write] = deque()
         self._waiting_bytes = 0
         self._flushing: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def read(self, call: Callable[[], Awaitable[T]], deadline: float) -> T | None:
         """What `call` returns within `deadline` seconds, or None, counted, when it fails or must not be tried."""
         if not self._reading.allow():
             return None
-        return await self._run(self._reading, call, deadline)
-
-    async def write(self, call: Callable[[], Awaitable[T]]) -> T | None:
-        """The same for a call that writes, within the deadline for writes."""
-        if not self._writing.allow():
-            self._hooks.write_dropped(self.name, "breaker-open")
+        try:
+            async with Deadline(deadline):
+                result = await call()
+        except asyncio.CancelledError:
+            self._reading.abandoned()
+            raise
+        except Exception as error:
+            # Tiers promise to raise only TierError; a library that breaks the promise must not break a request.
+            self._count(error)
+            self._reading.failed()
             return None
-        return await self._run(self._writing, call, self._write_deadline)
+        self._reading.succeeded()
+        return result
 
     def offer(self, write: Write) -> bool:
         """Queue a write to be made in the background; False, counted, when too much waits already."""
+        if self._closed:
+            return False
         if len(self._waiting) >= self._longest_queue or self._waiting_bytes + write.size > self._queue_bytes:
             self._hooks.write_dropped(self.name, "queue-full")
             return False
@@ -90,6 +99,10 @@ class GuardedTier:
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
         return True
+
+    def delete(self, key: bytes) -> bool:
+        """Queue the deletion of `key`, to be made after the writes of it that wait or are under way; see `offer`."""
+        return self.offer(Write(key, 0, partial(self._delete, key)))
 
     def withdraw(self, key: bytes) -> None:
         """Take back the writes of `key` that have not begun."""
@@ -105,6 +118,7 @@ class GuardedTier:
 
     async def close(self) -> None:
         """Give up what still waits and close the tier."""
+        self._closed = True
         self._waiting.clear()
         self._waiting_bytes = 0
         if self._flushing is not None:
@@ -125,14 +139,23 @@ class GuardedTier:
                     self._hooks.write_dropped(self.name, "breaker-open")
                 continue
             try:
-                async with asyncio.timeout(self._write_deadline):
-                    outcomes = await asyncio.gather(*(write.run() for write in batch), return_exceptions=True)
-            except TimeoutError as error:
-                outcomes = [error] * len(batch)
+                self._judge(await asyncio.gather(*map(self._attempt, batch)))
             except asyncio.CancelledError:
                 self._writing.abandoned()
                 raise
-            self._judge_writes(outcomes)
+
+    async def _attempt(self, write: Write) -> Exception | bool:
+        """Make one write within its deadline: whether the tier was asked, or how it failed."""
+        try:
+            async with Deadline(self._write_deadline):
+                return await write.run()
+        except Exception as error:
+            self._count(error)
+            return error
+
+    async def _delete(self, key: bytes) -> bool:
+        await self.tier.delete(key)
+        return True
 
     def _next_batch(self) -> list[Write]:
         """The writes to make at once: as many as the tier likes, and never two of one key, whose order matters."""
@@ -143,37 +166,14 @@ class GuardedTier:
             batch[write.key] = write
         return list(batch.values())
 
-    def _judge_writes(self, outcomes: list[object]) -> None:
-        healthy = False
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                self._count(outcome)
-                healthy |= _is_too_large(outcome)
-            else:
-                healthy = True
-        # One that was made shows that the tier works.
-        if healthy:
+    def _judge(self, outcomes: Sequence[Exception | bool]) -> None:
+        """Tell the breaker how the writes of a batch went: one that was made shows that the tier works."""
+        if all(outcome is False for outcome in outcomes):
+            self._writing.abandoned()
+        elif any(outcome is True or _is_too_large(outcome) for outcome in outcomes):
             self._writing.succeeded()
         else:
             self._writing.failed()
-
-    async def _run(self, breaker: Breaker, call: Callable[[], Awaitable[T]], deadline: float) -> T | None:
-        try:
-            async with Deadline(deadline):
-                result = await call()
-        except asyncio.CancelledError:
-            breaker.abandoned()
-            raise
-        except Exception as error:
-            # Tiers promise to raise only TierError; a library that breaks the promise must not break a request.
-            self._count(error)
-            if _is_too_large(error):
-                breaker.succeeded()
-            else:
-                breaker.failed()
-            return None
-        breaker.succeeded()
-        return result
 
     def _count(self, error: Exception) -> None:
         match error:
@@ -193,6 +193,6 @@ class GuardedTier:
             self._hooks.breaker(self.name, opened)
 
 
-def _is_too_large(error: Exception) -> bool:
+def _is_too_large(outcome: Exception | bool) -> bool:
     """Whether the tier refused one object for its size, which says nothing against the tier."""
-    return isinstance(error, TierError) and error.kind is Trouble.TOO_LARGE
+    return isinstance(outcome, TierError) and outcome.kind is Trouble.TOO_LARGE

@@ -16,8 +16,8 @@ class TierHooks(Protocol):
         ...
 
     def entry_refused(self, tier: TierName, reason: str) -> None:
-        """What was read from `tier` was not used: `truncated`, `version`, `unknown-key`, `mac`, `payload` when it is
-        not a valid envelope, `epoch` when it was invalidated, `residence` when its time in the tier is over."""
+        """What was read from `tier` was not used: for an envelope's `Reason` when it is not a valid one, `epoch` when
+        it was invalidated, `residence` when its time in the tier is over."""
         ...
 
     def evicted(self, tier: TierName, reason: str, count: int) -> None:

@@ -172,12 +172,12 @@ class TierStack:
         size = record_size(entry.record)
         return self._place(entry, self._fitting(entry.tiers, entry.limits, size), size)
 
-    async def delete(self, key: bytes) -> None:
-        """Forget `key` in every tier. A write of it that is under way may still come after; see `invalidate`."""
+    def delete(self, key: bytes) -> None:
+        """Forget `key`: in memory at once, in the lower tiers in the background, after writes of it under way."""
         self.memory.delete(key)
         for lower in self._lower.values():
             lower.withdraw(key)
-            await lower.write(partial(lower.tier.delete, key))
+            lower.delete(key)
 
     async def invalidate(self, resource: bytes) -> None:
         """Make everything stored for `resource` dead: here at once, in a store shared by a fleet very soon.
@@ -262,11 +262,11 @@ class TierStack:
         write = Write(entry.key, size, partial(self._write, lower.tier, entry, size))
         return None if lower.offer(write) else NoStoreReason.NO_MEMORY
 
-    async def _write(self, tier: Tier, entry: Entry, size: int) -> None:
-        """Seal a record and put it into a lower tier; raises what the tier raises."""
+    async def _write(self, tier: Tier, entry: Entry, size: int) -> bool:
+        """Seal a record and put it into a lower tier; False when that has no point any more. Raises what it raises."""
         if entry.epochs.board != self._board.epoch(entry.resource):
             self._hooks.write_dropped(tier.name, "invalidated")
-            return
+            return False
         began = self._clock()
         sealing = partial(
             seal,
@@ -280,6 +280,7 @@ class TierStack:
         await tier.put(entry.key, value, _residence(entry, tier.name))
         self._hooks.moved("written", tier.name, len(value))
         self._hooks.stage(Stage.STORE, self._clock() - began)
+        return True
 
     async def _opened(
         self,
@@ -300,7 +301,8 @@ class TierStack:
             envelope = await self._unsealed(value, key)
         except BadEnvelope as error:
             self._hooks.entry_refused(lower.name, error.reason)
-            lower.offer(Write(key, 0, partial(lower.tier.delete, key)))
+            if not error.good_for_others:
+                lower.delete(key)
             return None
         except TierError as error:
             self._hooks.tier_error(lower.name, error.kind)

@@ -1,0 +1,80 @@
+"""One tier with its deadlines, breakers and queue, over a tier that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from tier_helpers import CountingHooks, Troubled, key
+
+from meshcache.decisions import TierName
+from meshcache.tiers.guarded import GuardedTier, Write
+
+WARM = TierName.WARM
+
+
+def guarded(hooks: CountingHooks, tier: Troubled | None = None) -> GuardedTier:
+    return GuardedTier(tier or Troubled(WARM), hooks, write_deadline=0.1, first_pause=0.01)
+
+
+async def made(seconds: float, outcome: bool) -> bool:
+    await asyncio.sleep(seconds)
+    return outcome
+
+
+async def failing() -> bool:
+    raise OSError("broken")
+
+
+async def test_a_write_that_stalls_is_late_alone() -> None:
+    hooks = CountingHooks()
+    tier = guarded(hooks)
+    for number in range(40):
+        tier.offer(Write(key(number), 1, partial(made, 60.0 if number % 4 == 0 else 0.0, True)))
+    await tier.drain()
+    assert hooks.errors == {(WARM, "timeout"): 10}
+    assert not hooks.breakers, "the others were made"
+    await tier.close()
+
+
+async def test_writes_that_have_no_point_any_more_say_nothing_of_the_tier() -> None:
+    hooks = CountingHooks()
+    tier = guarded(hooks)
+    for number in range(20):
+        tier.offer(Write(key(number), 1, failing))
+    await tier.drain()
+    assert hooks.breakers == [(WARM, True)]
+    await asyncio.sleep(0.02)
+    tier.offer(Write(key(1), 1, partial(made, 0.0, False)))
+    await tier.drain()
+    assert hooks.breakers == [(WARM, True)], "the tier was not asked"
+    tier.offer(Write(key(1), 1, partial(made, 0.0, True)))
+    await tier.drain()
+    assert hooks.breakers == [(WARM, True), (WARM, False)]
+    await tier.close()
+
+
+async def test_a_deletion_comes_after_the_write_that_is_under_way() -> None:
+    hooks, troubled = CountingHooks(), Troubled(WARM)
+    tier = guarded(hooks, troubled)
+    done: list[int] = []
+
+    async def slow() -> bool:
+        await asyncio.sleep(0.05)
+        done.append(troubled.calls)
+        return True
+
+    tier.offer(Write(key(1), 1, slow))
+    await asyncio.sleep(0.02)
+    assert tier.delete(key(1))
+    await tier.drain()
+    assert (done, troubled.calls) == ([0], 1)
+    await tier.close()
+
+
+async def test_closed_it_takes_nothing() -> None:
+    hooks = CountingHooks()
+    tier = guarded(hooks)
+    await tier.close()
+    assert not tier.delete(key(1))
+    assert not hooks.errors
