@@ -46,9 +46,12 @@ def imported(*folders: str) -> set[str]:
     return roots - sys.stdlib_module_names - own
 
 
+PROVIDERS = importlib.metadata.packages_distributions()
+
+
 def distributions(module: str) -> set[str]:
     """The distributions that provide a module; several may share a namespace."""
-    return {normal(name) for name in importlib.metadata.packages_distributions().get(module, ())}
+    return {normal(name) for name in PROVIDERS.get(module, ())}
 
 
 def test_what_the_package_imports_is_declared():

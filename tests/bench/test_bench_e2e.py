@@ -31,6 +31,7 @@ def run_bench(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_without_wrk_one_line_says_how_to_get_it(tmp_path: Path) -> None:
     done = run_bench(PATH=str(tmp_path))
     assert done.returncode == 1

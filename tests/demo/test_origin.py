@@ -115,6 +115,7 @@ async def start(*arguments: str) -> tuple[asyncio.subprocess.Process, str]:
     return process, line.split()[-1] if line else ""
 
 
+@pytest.mark.slow
 async def test_the_process_serves_many_at_once_and_ends_on_a_signal():
     process, url = await start("--port", "0", "--latency-ms", "50")
     try:

@@ -26,7 +26,7 @@ STOP_TIMEOUT = 15.0
 PATIENCE = 10.0
 """Seconds after which something that should come about by itself has not."""
 SLOWEST = 5.0
-"""Seconds that an answer under load may take: far above any timeout between Envoy and the sidecar, far below a stall."""
+"""Seconds that an answer under load may take: far above any timeout of Envoy, far below a stall."""
 POLL = 0.02
 
 Headers = Mapping[str, str] | list[tuple[str, str]]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -331,6 +332,7 @@ async def run(history: list[tuple[Any, ...]], path: Path) -> None:
             await world.finish(0)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, min_size=40, max_size=80))
 def test_what_must_hold_holds_through_any_history(history: list[tuple[Any, ...]]) -> None:

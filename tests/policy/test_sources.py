@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from meshcache.policy.documents import Documents
 
+pytestmark = pytest.mark.slow
+
 
 def problems(documents: Documents) -> list[str]:
     return [str(problem) for problem in documents.problems]

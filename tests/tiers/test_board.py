@@ -215,6 +215,7 @@ def _bump_for(path: Path, ready: object, numbers: range) -> None:
         board.bump(resource(number))
 
 
+@pytest.mark.slow
 def test_bumps_of_processes_are_all_seen(path: Path) -> None:
     board = Board(path)
     before = {n: board.epoch(resource(n)) for n in range(400)}
@@ -235,6 +236,7 @@ def _lease_each(path: Path, ready: object, results: object) -> None:
     results.put(won)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_of_processes_at_most_one_gets_a_lease(path: Path) -> None:
     Board(path)
     ready, results = SPAWN.Event(), SPAWN.Queue()
@@ -255,6 +257,7 @@ def _create_at_once(path: Path, ready: object, results: object) -> None:
     results.put(Board(path).epoch(resource(1)))  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_share_one_board(path: Path) -> None:
     ready, results = SPAWN.Event(), SPAWN.Queue()
     processes = [SPAWN.Process(target=_create_at_once, args=(path, ready, results)) for _ in range(4)]

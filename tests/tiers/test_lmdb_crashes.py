@@ -18,6 +18,8 @@ from meshcache.tiers.board import Board
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.lmdb_file import LmdbFile, Operation
 
+pytestmark = pytest.mark.slow
+
 SPAWN = multiprocessing.get_context("spawn")
 R = resource(1)
 MIB = 1 << 20

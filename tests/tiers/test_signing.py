@@ -84,6 +84,7 @@ def _load(folder: Path, start: object, results: object) -> None:
     results.put((keyring.key_id, keyring.assignment_secret))  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     start, results = context.Event(), context.Queue()
