@@ -65,6 +65,8 @@ class NoStoreReason(StrEnum):
     LOCAL_REPLY = "local-reply"
     TOO_LARGE = "too-large"
     TRUNCATED = "truncated"
+    UNDELIMITED = "undelimited"
+    """It ends with its connection, so nothing tells its end from a break in the middle (RFC 9112 section 8)."""
     INVALIDATED = "invalidated"
     """The target was invalidated while the response was on its way."""
     BAD_HEADERS = "bad-headers"

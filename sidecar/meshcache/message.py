@@ -26,11 +26,14 @@ class Headers:
     def __init__(self, fields: Iterable[Field] = ()) -> None:
         self.fields: tuple[Field, ...] = tuple(fields)
         joined: dict[str, str] = {}
+        repeated: dict[str, list[str]] = {}
         for name, value in self.fields:
             if name in joined:
-                joined[name] = f"{joined[name]}, {value}"
+                repeated.setdefault(name, [joined[name]]).append(value)
             else:
                 joined[name] = value
+        for name, values in repeated.items():
+            joined[name] = ", ".join(values)
         self._joined = joined
 
     @property

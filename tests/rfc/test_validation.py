@@ -37,7 +37,7 @@ MODIFIED = ("last-modified", at(-1000))
     ],
 )
 def test_add_validators(request_fields: Fields, stored: Fields, expected: dict[str, str | None]) -> None:
-    assert add_validators(Headers(request_fields), stored, now=NOW) == expected
+    assert add_validators(Headers(request_fields), 200, stored, now=NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ fields = st.lists(
 
 @given(fields, fields)
 def test_validation_is_total(one: Fields, other: Fields) -> None:
-    add_validators(Headers(one), other, now=NOW)
+    add_validators(Headers(one), 200, other, now=NOW)
     validates(one, Headers(other), now=NOW)
     not_modified(Headers(one), other, 200, response_time=NOW)
     not_modified_fields(one)
@@ -217,6 +217,11 @@ def test_freshening_twice_with_the_same_304_changes_nothing_more(stored: Fields,
 
 @given(fields)
 def test_a_client_that_sends_the_stored_tag_gets_a_304(stored: Fields) -> None:
-    validator = add_validators(Headers(), stored, now=NOW).get("if-none-match")
+    validator = add_validators(Headers(), 200, stored, now=NOW).get("if-none-match")
     if validator is not None:
         assert not_modified(Headers([("if-none-match", validator)]), stored, 200, response_time=NOW)
+
+
+@pytest.mark.parametrize(("status", "asked"), [(200, True), (203, True), (204, False), (301, False), (404, False)])
+def test_a_304_speaks_of_a_200_only(status: int, asked: bool) -> None:
+    assert bool(add_validators(Headers(), status, [ETAG, MODIFIED], now=NOW)) is asked

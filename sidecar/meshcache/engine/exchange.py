@@ -162,7 +162,7 @@ class Exchange:
         if verdict is Use.ACCEPTED_STALE:
             return self._answer(Decision.HIT, candidate)
         reason = MissReason.REQUEST if verdict is Use.VALIDATE_BY_REQUEST else MissReason.STALE
-        changes = add_validators(self.request.headers, candidate.stored.fields, now=self.now)
+        changes = add_validators(self.request.headers, candidate.stored.status, candidate.stored.fields, now=self.now)
         if not changes:
             return self._forward(Decision.MISS, reason)
         forward = self._forward(Decision.REVALIDATE, reason)

@@ -11,8 +11,10 @@ from meshcache.engine.records import StoredResponse
 from meshcache.rfc import stale
 from meshcache.rfc.age import age_value
 from meshcache.rfc.cache_control import CacheControl, request_cache_control
+from meshcache.rfc.fields import split_list
 from meshcache.rfc.freshness import explicit_lifetime
 from meshcache.rfc.storing import may_use_heuristics, no_store_reason, storable_fields
+from meshcache.rfc.validators import can_be_validated
 from meshcache.rfc.vary import parse_vary, selecting_values
 
 if TYPE_CHECKING:
@@ -78,6 +80,8 @@ def unstorable(target: Target, response: Response) -> NoStoreReason | None:
     if not target.policy.key.host and "host" in parse_vary(headers.get("vary")):
         # The key leaves the host out, and variants are not told apart by it: no request is known to match.
         return NoStoreReason.VARY_STAR
+    if not response.complete and _ends_with_its_connection(headers):
+        return NoStoreReason.UNDELIMITED
     directives = CacheControl.parse(headers.get("cache-control"))
     by_default = may_use_heuristics(response.status, directives)
     granted = lifetime(target.policy.freshness, status=response.status, explicit=None, by_default=by_default)
@@ -90,9 +94,20 @@ def unstorable(target: Target, response: Response) -> NoStoreReason | None:
         response_cc=directives,
         has_policy_lifetime=granted is not None,
     )
-    if reason is None and "etag" not in headers and "last-modified" not in headers:
+    if reason is None and not can_be_validated(response.status, headers):
         return _nothing_left(target, response, directives, by_default)
     return reason
+
+
+def _ends_with_its_connection(headers: Headers) -> bool:
+    """Whether the body of a response over HTTP/1.1 is delimited by nothing else (RFC 9112 section 6.3).
+
+    Without `connection: close` it came over HTTP/2, where a stream has an end of its own, or over HTTP/1.0.
+    """
+    if "content-length" in headers or "transfer-encoding" in headers:
+        return False
+    connection = headers.get("connection")
+    return connection is not None and "close" in split_list(connection.lower())
 
 
 def _nothing_left(

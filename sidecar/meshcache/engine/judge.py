@@ -20,6 +20,7 @@ from meshcache.rfc.cache_control import CacheControl, request_cache_control
 from meshcache.rfc.fields import http_date
 from meshcache.rfc.freshness import explicit_lifetime
 from meshcache.rfc.storing import may_use_heuristics, shareable_despite_authorization
+from meshcache.rfc.validators import can_be_validated
 
 if TYPE_CHECKING:
     from meshcache.engine.records import StoredResponse
@@ -97,7 +98,7 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
         # Fields of a qualified `no-cache` are not stored, so that the rest needs no validation.
         always_validate=directives.no_cache,
         may_serve_stale=stale.may_serve_stale(directives),
-        can_validate="etag" in headers or "last-modified" in headers,
+        can_validate=can_be_validated(stored.status, headers),
         for_authorized=shareable_despite_authorization(directives),
     )
 

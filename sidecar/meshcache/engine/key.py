@@ -100,6 +100,7 @@ def _make_key(
 
 
 _MEMO_LONGEST = 512
+_QUERY_LONGEST = 8192
 _remembered_key = lru_cache(maxsize=4096)(_make_key)
 
 
@@ -138,13 +139,14 @@ def retargeting(headers: Headers, scheme: str) -> list[tuple[str, str]]:
 def normalised_query(query: str, spec: KeySpec) -> str:
     """`query` as it enters the key.
 
+    A query of more than 8 KiB enters as it is: to take it apart would stop the event loop for others.
     A parameter is left out only when its name is plain, so that the key never sees less than the origin does:
     an encoded name (`%61` for `a`) or a `;` that some origins take for a separator keeps everything in.
     """
     if not query:
         return ""
     everything = spec.query_include == ("*",) and not spec.query_exclude
-    if everything and not spec.query_sort:
+    if (everything and not spec.query_sort) or len(query) > _QUERY_LONGEST:
         return query
     pairs = query.split("&")
     if not everything and ";" not in query:

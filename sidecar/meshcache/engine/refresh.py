@@ -122,7 +122,9 @@ class Refreshes:
                 cache.promote(target, fresh, (TierName.HOT,), target.request_time)
                 return "found"
         request = refresh_request(target.request, candidate.stored, target.policy.key)
-        validators = add_validators(_NOTHING_ASKED, candidate.stored.fields, now=target.request_time)
+        validators = add_validators(
+            _NOTHING_ASKED, candidate.stored.status, candidate.stored.fields, now=target.request_time
+        )
         conditional = [(name, value) for name, value in validators.items() if value is not None]
         limits = target.policy.tiers
         response, body = await refresher.fetch(

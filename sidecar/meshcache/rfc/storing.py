@@ -8,6 +8,7 @@ from meshcache.decisions import NoStoreReason
 from meshcache.rfc.cache_control import CacheControl
 from meshcache.rfc.fields import format_http_date, is_field_value, is_token
 from meshcache.rfc.hop_by_hop import hop_by_hop_names
+from meshcache.rfc.validators import can_be_validated
 from meshcache.rfc.vary import parse_vary
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _no_lifetime_reason(
     status: int, headers: Headers, response_cc: CacheControl, has_policy_lifetime: bool
 ) -> NoStoreReason | None:
     """The last condition of section 3: something must make the response usable again."""
-    can_validate = "etag" in headers or "last-modified" in headers
+    can_validate = can_be_validated(status, headers)
     if response_cc.no_cache and not can_validate:
         # To be validated at each use, whatever its lifetime, and nothing to validate it by.
         return NoStoreReason.NO_FRESHNESS

@@ -12,6 +12,7 @@ from meshcache.message import Headers
 from meshcache.rfc.entity_tag import parse_entity_tag, parse_entity_tags, strong_match, weak_match
 from meshcache.rfc.fields import http_date
 from meshcache.rfc.storing import storable_fields
+from meshcache.rfc.validators import can_be_validated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,14 +35,18 @@ _NOT_UPDATED = frozenset(
 _NOT_IN_304 = _NOT_UPDATED | {"content-language", "content-type"}
 
 
-def add_validators(request_headers: Headers, stored_fields: Iterable[Field], *, now: float) -> Mapping[str, str | None]:
-    """The request fields to set (value) or remove (None) so that the origin validates the stored response.
+def add_validators(
+    request_headers: Headers, status: int, stored_fields: Iterable[Field], *, now: float
+) -> Mapping[str, str | None]:
+    """The request fields to set (value) or remove (None) so that the origin validates a stored response of `status`.
 
     Both validators go when both are stored (RFC 9111 section 4.3.1). The client's own `if-none-match` and
     `if-modified-since` give way, so that a 304 speaks of the stored response and of no other; they are judged by
     `not_modified` afterwards. Empty when nothing stored can be validated by: the request then stays as it is.
     """
     stored = Headers(stored_fields)
+    if not can_be_validated(status, stored):
+        return {}
     etag = stored.get("etag")
     last_modified = stored.get("last-modified")
     changes: dict[str, str | None] = {}
