@@ -35,7 +35,7 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 	$(BIN)/mypy --strict -p bench -p conformance
 
 unit: $(VENV)/.dev ## the fast tests only, seconds: no Envoy, no store server, no sidecar process
-	$(BIN)/python -m pytest -m "not e2e and not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not e2e and not slow" --hypothesis-profile=quick $(PYTEST_ARGS)
 
 conformance: $(VENV)/.dev ## http-cache-tests through Envoy (TARGET=meshcache|proxy|envoy-cache, RESULTS=file.json)
 	@PYTHONPATH=.:tests $(BIN)/python -m conformance

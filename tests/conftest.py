@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
+
 pytest_plugins = ["fixtures_valkey"]
+
+# For `make unit`: a tenth of the cases by default, and the same ones each time.
+settings.register_profile("quick", max_examples=10, derandomize=True, database=None)

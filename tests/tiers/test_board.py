@@ -285,6 +285,7 @@ def _within(seconds: float, call: Callable[[], object]) -> object:
     return result
 
 
+@pytest.mark.slow
 def test_a_stopped_or_killed_holder_never_blocks(path: Path) -> None:
     board = Board(path, lease_buckets=1)
     lease = board.lease(b"mine", 60.0)

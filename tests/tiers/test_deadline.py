@@ -26,6 +26,7 @@ async def test_what_is_late_is_cancelled() -> None:
     assert task.cancelling() == 0
 
 
+@pytest.mark.slow
 async def test_a_busy_loop_does_not_make_a_tier_late() -> None:
     threads = Threads("test", 1)
     try:

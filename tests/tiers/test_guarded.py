@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+import pytest
 from tier_helpers import CountingHooks, Troubled, key
 
 from meshcache.decisions import TierName
@@ -26,6 +27,7 @@ async def failing() -> bool:
     raise OSError("broken")
 
 
+@pytest.mark.slow
 async def test_a_write_that_stalls_is_late_alone() -> None:
     hooks = CountingHooks()
     tier = guarded(hooks)

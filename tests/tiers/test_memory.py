@@ -136,6 +136,7 @@ def test_clear() -> None:
     assert (len(tier), tier.used_bytes) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [0, 2000])
 @pytest.mark.parametrize("eviction", ["lru", "ttl"])
 def test_counted_bytes_are_those_python_allocates(body: int, eviction: str) -> None:
