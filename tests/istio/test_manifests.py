@@ -220,6 +220,13 @@ def test_the_gateway_makes_no_refreshes_of_its_own_and_shares_its_sockets():
     assert {"name": "meshcache-run", "mountPath": str(SOCKET_DIR)} in proxy["volumeMounts"]
 
 
+@pytest.mark.parametrize(("name", "overlay"), [("meshcache", "sidecar"), ("meshcache-gateway", "gateway")])
+def test_the_sidecar_knows_how_long_its_envoy_waits(name, overlay):
+    ext_proc = patches(overlay, "HTTP_FILTER")[1]["patch"]["value"]["typed_config"]
+    seconds = float(ext_proc["message_timeout"].removesuffix("s"))
+    assert f"--lookup-timeout={seconds:g}" in _template(name)["spec"]["initContainers"][0]["args"]
+
+
 @pytest.mark.parametrize("name", ["meshcache", "meshcache-gateway"])
 def test_pods_can_share_their_signing_keys(name):
     spec = _template(name)["spec"]
