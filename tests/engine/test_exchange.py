@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from cache_harness import Rig, policies
-from cache_origin import Reply
 from meshcache.engine.records import StoredResponse
 from meshcache.message import Headers, Response
 
@@ -417,25 +416,3 @@ async def test_a_tier_that_fails_is_a_miss(tmp_path: Path) -> None:
         assert (await rig.get()).decision == "hit"
         rig.forget_memory()
         assert (await rig.get()).decision == "miss"
-
-
-@pytest.mark.parametrize(
-    ("fields", "stored"),
-    [
-        ((("cache-control", "max-age=0"),), False),
-        ((("cache-control", "max-age=10"), ("age", "10")), False),
-        ((("cache-control", "no-cache"),), False),
-        ((("cache-control", "max-age=0"), ("etag", '"1"')), True),
-        ((("cache-control", "no-cache"), ("etag", '"1"')), True),
-        ((("cache-control", "max-age=0, stale-while-revalidate=5"),), True),
-        ((("cache-control", "max-age=1"),), True),
-    ],
-)
-async def test_what_could_never_be_used_is_not_stored_and_not_called_so(
-    tmp_path: Path, fields: tuple[tuple[str, str], ...], stored: bool
-) -> None:
-    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s}")) as rig:
-        rig.origin.does("/a", lambda _: Reply(200, fields, b"one"))
-        got = await rig.get()
-        assert ("; stored" in (got.headers.get("cache-status") or "")) is stored
-        assert got.stored is stored
