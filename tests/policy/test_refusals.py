@@ -270,3 +270,14 @@ def test_problems_of_reading_refuse_the_set() -> None:
     problem = PolicyError("b.yaml", 0, 0, "", "cannot be read: Permission denied")
     with pytest.raises(PolicyErrors, match=r"b\.yaml: cannot be read: Permission denied"):
         compile_documents(Documents.of([("a.yaml", POLICY)], [problem]), generation=1, secret=b"")
+
+
+def test_a_file_that_cannot_be_read_is_not_blamed_on_the_others() -> None:
+    good = """apiVersion: meshcache.dev/v1alpha1
+kind: CacheRoute
+metadata: {name: r}
+spec: {match: [{path: {prefix: /}}], policyRef: {name: in-the-broken-file}}
+"""
+    with pytest.raises(PolicyErrors) as refused:
+        compile_documents(Documents.of([("a.yaml", good), ("b.yaml", "foo: [")]), generation=1, secret=b"")
+    assert [error.file for error in refused.value.errors] == ["b.yaml"]

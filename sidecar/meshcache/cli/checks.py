@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from meshcache.cli.paths import shipped_policies
@@ -15,6 +15,9 @@ from meshcache.policy.values import LMDB
 from meshcache.process import StartError
 from meshcache.tiers.base import TierError
 from meshcache.tiers.redis import RedisTier
+
+if TYPE_CHECKING:
+    from meshcache.policy.snapshot import Snapshot
 
 REDIS_TIMEOUT: Final = 3.0
 
@@ -69,6 +72,18 @@ def policy_folder(given: Path | None) -> tuple[Path, bool]:
     except (OSError, shutil.Error) as error:
         raise StartError(f"the example policies cannot be copied to {folder.absolute()}: {error}") from error
     return folder, True
+
+
+def cached_path(snapshot: Snapshot) -> str | None:
+    """A path that some route caches, to try it by; None when nothing is cached or only under conditions."""
+    experiments = {experiment.route for experiment in snapshot.experiments}
+    for route in snapshot.routes:
+        if route.policy is None and route.name not in experiments:
+            continue
+        for match in route.matches:
+            if not match.hosts and not match.headers and (not match.methods or "GET" in match.methods):
+                return match.exact or f"{match.prefix}/"
+    return None
 
 
 def _split(url: str, option: str) -> tuple[SplitResult, int | None]:

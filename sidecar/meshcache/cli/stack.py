@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import msgspec
 
-from meshcache.cli.checks import check_warm, parse_origin, policy_folder
+from meshcache.cli.checks import cached_path, check_warm, parse_origin, policy_folder
 from meshcache.cli.parts import EnvoyPart, ModulePart, Part, keep
 from meshcache.cli.paths import DEFAULT_DATA, admin_socket
 from meshcache.cli.sidecar import check_store_urls, fail
@@ -138,6 +138,7 @@ class _Stack:
         )
         self._envoy: EnvoyPart | None = None
         self._envoy_waits = 0.0
+        self._cached_path: str | None = None
         self._keepers: list[asyncio.Task[None]] = []
         self._client = httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(uds=str(admin_socket(self._data))), timeout=2.0
@@ -230,6 +231,7 @@ class _Stack:
         kept = LastGoodFile(self._data / LAST_GOOD_NAME).load()
         snapshot = first_set(FolderSource(self._policies), kept, surroundings(worker)).snapshot
         self._envoy_waits = message_timeout(snapshot.lookup_budget())
+        self._cached_path = cached_path(snapshot)
         option = "--warm" if self._options.warm else "stores.warm.url"
         await check_warm(with_stores(worker, snapshot.config).warm_url, option)
 
@@ -276,7 +278,11 @@ class _Stack:
         base = f"http://{address}"
         if options.origin:
             target = logs.redact(options.origin)
-            tries = [(f"curl -i {base}/", "twice: cache-status says what was done and why")]
+            path = self._cached_path
+            hint = "twice: cache-status says what was done and why"
+            if path is None:
+                path, hint = "/", "from the origin: no route caches a whole path so far"
+            tries = [(f"curl -i {base}{path}", hint)]
         else:
             target = f"a demo origin that takes {options.latency_ms} ms for each answer"
             path = "/v1/images/cat/labels"

@@ -206,4 +206,4 @@ class PolicyKeeper:
         self._from_last_good = False
         if self._refusal is not None:
             self._refusal = None
-            self._log.info("policies as in force again", generation=self.policies.generation)
+            self._log.info("policies of the folder are good again", generation=self.policies.generation)

@@ -57,6 +57,8 @@ def compile_documents(
 class _Compiler:
     def __init__(self, errors: list[PolicyError]) -> None:
         self._errors = errors
+        self._all_read = not errors
+        """Whether every file could be read: what is not found may else stand in one that could not."""
         self._named: dict[tuple[str, str], Document] = {}
         """The first document of each kind and name, sound or not."""
         self._manifests: list[tuple[Document, m.Manifest]] = []
@@ -107,8 +109,9 @@ class _Compiler:
         """Whether a reference leads somewhere; a broken document counts, its own errors are reported already."""
         if (kind, name) in self._named:
             return True
-        known = [other for its_kind, other in self._named if its_kind == kind]
-        self._refuse(document, (*path, "name"), f"there is no {kind} named {name}", nearest(name, known))
+        if self._all_read:
+            known = [other for its_kind, other in self._named if its_kind == kind]
+            self._refuse(document, (*path, "name"), f"there is no {kind} named {name}", nearest(name, known))
         return False
 
     def _config(self, surroundings: Surroundings | None) -> c.Config:
