@@ -16,12 +16,15 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from meshcache.cli.app import COMMANDS, build
+from meshcache.decisions import BypassReason, MissReason, NoStoreReason
+from meshcache.engine.cache import STORED
 from meshcache.observe.metrics import CATALOGUE
 from meshcache.policy import units
 from meshcache.policy.compile import compile_documents
 from meshcache.policy.documents import Documents
 from meshcache.policy.models import KINDS
 from meshcache.policy.schema import Metadata
+from meshcache.tiers.base import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,6 +191,36 @@ def test_the_table_of_metrics_is_the_catalogue() -> None:
 def test_metrics_that_are_named_exist(page: Path) -> None:
     named = set(re.findall(r"\bmeshcache_([a-z][a-z_]*)", page.read_text()))
     assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in named} <= {*CATALOGUE, "build_info"}
+
+
+@cache
+def tiers_source() -> str:
+    return "\n".join(path.read_text() for path in sorted((ROOT / "sidecar" / "meshcache" / "tiers").glob("*.py")))
+
+
+def dropped_writes() -> list[str]:
+    """The kinds that stand for writes that were not made, one for each call that reports such a write."""
+    return [f"write-{reason}" for reason in re.findall(r'write_dropped\([^")]*"([^"]+)"\)', tiers_source())]
+
+
+@pytest.mark.parametrize(
+    ("title", "values"),
+    [
+        ("Why a request was not looked up", set(BypassReason)),
+        ("Why a request went to the origin", set(MissReason)),
+        ("Whether a response was stored", {STORED, *NoStoreReason}),
+        ("What went wrong in a tier", {*Trouble, *dropped_writes()}),
+    ],
+)
+def test_every_reason_is_documented(title: str, values: set[str]) -> None:
+    _, _, text = section(OPERATIONS, "Reasons and outcomes").partition(f"### {title}\n")
+    table = rows(text.partition("\n### ")[0])
+    assert sorted(row[0].strip("`") for row in table) == sorted(str(value) for value in values)
+    assert all(len(row) == 3 and all(row) for row in table)
+
+
+def test_no_dropped_write_is_overlooked() -> None:
+    assert len(dropped_writes()) == tiers_source().count("hooks.write_dropped(") > 0
 
 
 # Links and files
