@@ -253,6 +253,31 @@ async def test_it_works_where_the_system_notifies_of_nothing(tmp_path: Path, mon
         await watched.until(reads("a: 2"))
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_watch_that_is_ended_ends_though_something_changes_at_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    change = asyncio.Event()
+
+    async def notified(*args: object, **kwargs: object) -> AsyncIterator[set[object]]:
+        while True:
+            await change.wait()
+            change.clear()
+            yield set()
+
+    monkeypatch.setattr("meshcache.policy.sources.awatch", notified)
+    watched = Watched(tmp_path)
+    watched.source.read()
+    task = asyncio.create_task(watched.run())
+    await asyncio.sleep(0.05)
+    change.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=5)
+    assert done
+
+
 def test_pod_labels(tmp_path: Path) -> None:
     path = tmp_path / "labels"
     path.write_text('app="images"\nversion="v2"\napp.kubernetes.io/part-of="a\\"b\\\\c"\n\ngarbage\nx=y\n')

@@ -127,7 +127,8 @@ class WorkerProcess:
             wait = self._backoff.after(time.monotonic() - began)
             self._log.warning("worker ended", status=status, restart_in=wait)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._stopping.wait()
 
     async def install(self, policies: Policies) -> None:
         """Hand over a policy set; a worker that is just starting gets it with its start."""

@@ -127,8 +127,10 @@ class FolderSource:
                 if documents.digest != self._digest:
                     self._digest = documents.digest
                     yield documents
+                # Not `wait_for`: on Python 3.11 that loses a cancellation which comes together with the event.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(touched.wait(), _POLL)
+                    async with asyncio.timeout(_POLL):
+                        await touched.wait()
                 touched.clear()
         finally:
             watcher.cancel()
