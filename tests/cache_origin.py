@@ -127,3 +127,13 @@ class OriginRefresher:
         async with asyncio.timeout(10):
             for _ in range(number):
                 await self._arrivals.acquire()
+
+
+def by_field(*names: str, vary: str | None = None) -> Callable[[Request], Reply]:
+    """An origin whose answer says what it saw in these fields, and names them in `vary`."""
+
+    def answer(request: Request) -> Reply:
+        seen = ",".join(f"{name}={request.headers.get(name)}" for name in names)
+        return Reply(200, (("vary", vary or ", ".join(names)), ("cache-control", "max-age=60")), seen.encode())
+
+    return answer

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cache_harness import Rig, policies
-from cache_origin import Reply
+from cache_origin import Reply, by_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from meshcache.message import Request
@@ -19,16 +18,6 @@ PLAIN = policies(freshness="{defaultTtl: 60s}")
 BY_SCORE = policies(
     freshness="{defaultTtl: 60s}", placement="{hotAt: 70, warmAt: 30}", config="trust: {scoreHeader: {from: [any]}}"
 )
-
-
-def by_field(*names: str, vary: str | None = None) -> Callable[[Request], Reply]:
-    """An origin whose answer says what it saw in these fields, and names them in `vary`."""
-
-    def answer(request: Request) -> Reply:
-        seen = ",".join(f"{name}={request.headers.get(name)}" for name in names)
-        return Reply(200, (("vary", vary or ", ".join(names)), ("cache-control", "max-age=60")), seen.encode())
-
-    return answer
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -19,6 +19,8 @@ from meshcache.rfc.validation import not_modified_fields
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from envoy.service.ext_proc.v3.external_processor_pb2 import HeaderMutation
+
     from meshcache.engine.outcome import Answer, Forward, Pass
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Field
@@ -193,32 +195,30 @@ def _complete(head: bytes, added: bytes, body: bytes) -> bytes:
 def continue_request(set_fields: Iterable[Field] = (), remove: Iterable[str] = (), *, watch: bool = True) -> bytes:
     """Let a request go to the origin; with `watch`, Envoy is to show the response's head."""
     reply = ProcessingResponse()
-    response = reply.request_headers.response
-    for name, value in set_fields:
-        option = response.header_mutation.set_headers.add()
-        option.header.key = name
-        option.header.raw_value = value.encode("latin-1")
-    response.header_mutation.remove_headers.extend(remove)
+    _mutate(reply.request_headers.response.header_mutation, set_fields, remove)
     if watch:
         reply.mode_override.request_header_mode = ProcessingMode.SEND
         reply.mode_override.response_header_mode = ProcessingMode.SEND
     return _bytes(reply)
 
 
-def continue_response(set_fields: Iterable[Field] = (), remove: Iterable[str] = (), *, copy: bool = False) -> bytes:
+def continue_response(set_fields: Iterable[Field] = (), *, copy: bool = False) -> bytes:
     """Let a response go to the client; with `copy`, Envoy is to show its body as it streams, and its trailers."""
     reply = ProcessingResponse()
-    response = reply.response_headers.response
-    for name, value in set_fields:
-        option = response.header_mutation.set_headers.add()
-        option.header.key = name
-        option.header.raw_value = value.encode("latin-1")
-    response.header_mutation.remove_headers.extend(remove)
+    _mutate(reply.response_headers.response.header_mutation, set_fields)
     if copy:
         reply.mode_override.response_header_mode = ProcessingMode.SEND
         reply.mode_override.response_body_mode = ProcessingMode.STREAMED
         reply.mode_override.response_trailer_mode = ProcessingMode.SEND
     return _bytes(reply)
+
+
+def _mutate(mutation: HeaderMutation, set_fields: Iterable[Field], remove: Iterable[str] = ()) -> None:
+    for name, value in set_fields:
+        option = mutation.set_headers.add()
+        option.header.key = name
+        option.header.raw_value = value.encode("latin-1")
+    mutation.remove_headers.extend(remove)
 
 
 def _constant(kind: str) -> bytes:

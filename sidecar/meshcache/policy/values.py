@@ -40,6 +40,13 @@ def _text(value: object, wanted: str) -> str:
     raise ValueError(f"expected {wanted}, got {shown(value)}")
 
 
+def _fitting(value: object, pattern: re.Pattern[str], wanted: str) -> str:
+    text = _text(value, wanted)
+    if not pattern.fullmatch(text):
+        raise ValueError(f"expected {wanted}, got {shown(text)}")
+    return text
+
+
 def name(value: object) -> str:
     """A name of at most 63 characters as Kubernetes has them; it appears in metric labels and headers."""
     text = _text(value, "a name such as lru-swr")
@@ -58,10 +65,7 @@ def label_name(value: object) -> str:
 
 def header_name(value: object) -> str:
     """A field name (RFC 9110 section 5.1) in lower case."""
-    text = _text(value, "a header name such as x-user-id")
-    if not _TOKEN.fullmatch(text):
-        raise ValueError(f"expected a header name such as x-user-id, got {shown(text)}")
-    lower = text.lower()
+    lower = _fitting(value, _TOKEN, "a header name such as x-user-id").lower()
     if lower.startswith("x-meshcache-"):
         raise ValueError("x-meshcache-* headers are internal and cannot be used here")
     return lower
@@ -69,10 +73,7 @@ def header_name(value: object) -> str:
 
 def cookie_name(value: object) -> str:
     """A cookie's name (RFC 6265 section 4.1.1); case counts."""
-    text = _text(value, "a cookie name such as sid")
-    if not _TOKEN.fullmatch(text):
-        raise ValueError(f"expected a cookie name such as sid, got {shown(text)}")
-    return text
+    return _fitting(value, _TOKEN, "a cookie name such as sid")
 
 
 def single_value(value: object) -> str:
