@@ -118,6 +118,11 @@ class Request:
     complete: bool = True
     """Whether the request ended with its headers, that is, has no body."""
 
+    @property
+    def uri(self) -> str:
+        """The target URI as the client sent it: nothing is normalised."""
+        return f"{self.scheme}://{self.authority}{self.path}"
+
     def as_get(self, headers: Headers) -> Request:
         """A GET of the same target with other header fields."""
         return Request("GET", self.authority, self.path, headers, self.scheme, self.peer, self.cluster)

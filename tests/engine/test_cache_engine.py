@@ -272,7 +272,7 @@ async def test_the_serialised_reply_is_kept_beside_the_entry_and_counted(tmp_pat
         assert entry is not None
         assert entry.rendered is not None
         used = rig.workers[0].memory.used_bytes
-        rig.cache.render(key, entry, rig.clock.now)
+        rig.cache.keeper.render(key, entry, rig.clock.now)
         assert rig.workers[0].memory.used_bytes == used
 
 

@@ -27,7 +27,7 @@ def target(method: str = "GET", **headers: str) -> Target:
     selection = SNAPSHOT.select(request)
     assert selection.policy is not None
     key = cache_key(request, selection.policy.key, namespace=selection.namespace, revision="")
-    return Target(request, START, selection, selection.policy, key, Epochs(b"e" * 8), None)
+    return Target(request, START, selection, selection.policy, key, "", Epochs(b"e" * 8), None)
 
 
 def fields(headers: dict[str, str]) -> Headers:

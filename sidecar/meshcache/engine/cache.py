@@ -1,59 +1,27 @@
-"""One process's cache: what all exchanges share, and everything that changes what is stored."""
+"""One process's cache: what all exchanges share, and the policies in force."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshcache.decisions import NoStoreReason, TierName
-from meshcache.engine.admission import effective_method
 from meshcache.engine.exchange import Exchange
-from meshcache.engine.fill import NOT_REPLAYED, CopyBudget, supersedes, unstorable
-from meshcache.engine.judge import judge
-from meshcache.engine.key import resource_ids, variant_key
-from meshcache.engine.lookup import Candidate
-from meshcache.engine.placement import earned_tiers, with_tiers_of
-from meshcache.engine.records import Entry, StoredResponse
+from meshcache.engine.fill import CopyBudget
+from meshcache.engine.keeper import Keeper
 from meshcache.engine.refresh import Refreshes
-from meshcache.engine.variants import with_field_set
-from meshcache.message import Headers, Response
-from meshcache.rfc.age import age_value
-from meshcache.rfc.invalidation import invalidates, other_targets
-from meshcache.rfc.validation import freshened
-from meshcache.rfc.vary import parse_vary, selecting_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from meshcache.engine.fill import Fill, Target
-    from meshcache.engine.judge import Judgement
+    from meshcache.engine.fill import Target
+    from meshcache.engine.lookup import Candidate
     from meshcache.engine.ports import Leases, Meter, Refresher, Renderer, Spawn
-    from meshcache.engine.records import Record, VariantIndex
     from meshcache.message import Request
-    from meshcache.policy.compiled import KeySpec, Policy
+    from meshcache.policy.compiled import KeySpec
     from meshcache.policy.snapshot import Snapshot
-    from meshcache.tiers.memory import HotEntry
     from meshcache.tiers.stack import TierStack
-
-_KEPT = frozenset(
-    {
-        NoStoreReason.METHOD,
-        NoStoreReason.LOCAL_REPLY,
-        NoStoreReason.REQUEST_NO_STORE,
-        NoStoreReason.AUTHORIZATION,
-        NoStoreReason.PARTIAL,
-        NoStoreReason.NO_MEMORY,
-        NoStoreReason.INVALIDATED,
-        NoStoreReason.NO_TIER,
-    }
-)
-"""Reasons not to store a response that say nothing against the one that is stored already."""
 
 _KEY_SPECS_KEPT = 64
 """Ways of keying a URI that invalidation goes on to reach; a policy set seldom has more than a few."""
-
-LINGER_SECONDS = 300.0
-"""For how long an entry is kept beyond its use: the policy may be edited so that it lasts longer, and a client may
-take it stale (`max-stale`)."""
 
 
 class Cache:
@@ -79,8 +47,8 @@ class Cache:
         self.refresher = refresher
         self.meter = meter
         self.clock = clock
-        self._render = render
         self.copies = CopyBudget(copy_bytes)
+        self.keeper = Keeper(stack, meter, render, clock)
         self._refreshes = Refreshes(self, leases, spawn)
 
     def install(self, snapshot: Snapshot) -> None:
@@ -98,168 +66,11 @@ class Cache:
         """Begin with a request, under the policies now in force."""
         return Exchange(self, request)
 
-    def render(self, storage: bytes, entry: HotEntry, now: float) -> None:
-        """Keep the serialised head of `entry` beside it, so that its next hit need not make it."""
-        if isinstance(entry.record, StoredResponse):
-            self.stack.attach(storage, entry, self._render(entry.record), now)
-
     def refresh(self, target: Target, candidate: Candidate) -> None:
         """Bring a stale entry up to date in the background, once for all that ask for it meanwhile."""
         self._refreshes.begin(target, candidate)
 
-    def store(self, fill: Fill, replacing: Candidate | None) -> None:
-        """Store a response that has come in whole, in place of `replacing` where there was one."""
-        record = fill.finish()
-        if record is None:
-            self.meter.stored(fill.refused or NoStoreReason.TRUNCATED)
-            return
-        self.meter.stored(self._place(fill.target, record, replacing))
-
-    def freshen(
-        self, target: Target, candidate: Candidate, response: Response, now: float
-    ) -> tuple[Candidate, NoStoreReason | None]:
-        """A 304 from the origin brings the stored response up to date (RFC 9111 section 4.3.4).
-
-        Returns what this request is to be answered with, and why it must not be used again, if so: a 304 can forbid
-        it as any response can.
-        """
-        old = candidate.stored
-        # A 304 to HEAD says of the stored GET what one to GET does.
-        target = target.asking(target.request.headers)
-        fields = [
-            item for item in freshened(old.fields, response.headers, response_time=now) if item[0] not in NOT_REPLAYED
-        ]
-        reason = unstorable(target, Response(old.status, Headers(fields)))
-        names = parse_vary(response.headers.get("vary"))
-        selected_by = {name for name, _ in old.selecting}
-        if names != "*" and selected_by - set(names):
-            # A 304 often names less than the answer itself did: it narrows for whom that was, and never widens it.
-            names = tuple(sorted(selected_by.union(names)))
-            fields = [*(item for item in fields if item[0] != "vary"), ("vary", ", ".join(names))]
-        record = StoredResponse(
-            key=old.key,
-            selecting=old.selecting if names == "*" else selecting_values(names, target.request.headers),
-            status=old.status,
-            fields=tuple(fields),
-            request_time=target.request_time,
-            response_time=now,
-            initial_age=age_value(response.headers.get("age")),
-            authorized=old.authorized,
-            body=old.body,
-        )
-        if reason is None:
-            self.meter.stored(self._place(target, record, candidate))
-        else:
-            self.not_stored(reason, target.request, candidate, old.status)
-        return Candidate(
-            record, candidate.storage, candidate.tier, judge(record, target.policy.freshness), None
-        ), reason
-
-    def promote(self, target: Target, candidate: Candidate, tiers: tuple[TierName, ...], now: float) -> None:
-        """Move an entry up to the tiers that its reader has earned."""
-        expires_in = self._of_use(candidate.judgement, target.policy, now)
-        self.stack.promote(self._entry(target, candidate.storage, candidate.stored, tiers, now, expires_in))
-
-    def promote_index(self, target: Target, index: VariantIndex, now: float) -> None:
-        """Keep a list of variants in memory, so that the next look-up finds its variant at once."""
-        expires_in = target.policy.tiers.hot.ttl
-        self.stack.promote(self._entry(target, target.key.storage, index, (TierName.HOT,), now, expires_in))
-
-    def not_stored(self, reason: NoStoreReason, request: Request, candidate: Candidate | None, status: int) -> None:
-        """A response was not stored: when it shows that what is stored has had its day, that goes, too."""
-        self.meter.stored(reason)
-        if candidate is None or reason in _KEPT or not supersedes(status):
-            return
-        if "authorization" in request.headers and not candidate.judgement.for_authorized:
-            # What this caller gets says nothing of what the others may have.
-            return
-        self.forget(candidate)
-
-    def forget(self, candidate: Candidate) -> None:
-        """Delete one entry from all tiers, in the background."""
-        self.stack.delete(candidate.storage)
-
-    async def invalidate(self, request: Request, response: Response) -> None:
-        """An unsafe request has succeeded: what is stored for its target is invalid (RFC 9111 section 4.4)."""
-        if not response.from_origin or not invalidates(effective_method(request), response.status):
-            return
-        paths = other_targets(
-            scheme=request.headers.get("x-forwarded-proto") or request.scheme,
-            authority=request.authority,
-            path=request.path,
-            response_headers=response.headers,
-        )
-        specs = self._key_specs.values()
-        for resource in resource_ids(request.scheme, request.authority, (request.path, *paths), specs):
-            await self.stack.invalidate(resource)
-
-    def _place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
-        """Store under the primary key, or under a variant's with the list of variants beside it."""
-        held = None if replacing is None else replacing.tier
-        if not record.selecting:
-            # It answers every request for the resource; older variants become unreachable with their list, which
-            # it has to replace wherever that would be found first.
-            return self._write(target, target.key.storage, record, held if target.index is None else TierName.HOT)
-        names = tuple(name for name, _ in record.selecting)
-        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, held)
-        if outcome == STORED and (target.index is None or target.index.field_sets[0] != names):
-            self._write_index(target, with_field_set(target.key, target.index, names))
-        return outcome
-
-    def _write(self, target: Target, storage: bytes, record: StoredResponse, held: TierName | None) -> str:
-        """Write to the tiers that the caller has earned, and to where the key is `held` so far."""
-        policy = target.policy
-        now = record.response_time
-        tiers = earned_tiers(policy.placement, target.selection.score)
-        if held is not None:
-            # An older copy in a faster tier would be found first: it is replaced, whoever asked.
-            tiers = with_tiers_of(tiers, held)
-        expires_in = self._of_use(judge(record, policy.freshness), policy, now)
-        outcome = self.stack.store(self._entry(target, storage, record, tiers, now, expires_in))
-        return outcome.refused or STORED
-
-    def _write_index(self, target: Target, index: VariantIndex) -> None:
-        policy = target.policy
-        tiers = with_tiers_of(earned_tiers(policy.placement, target.selection.score), TierName.HOT)
-        expires_in = _longest_residence(policy)
-        self.stack.store(self._entry(target, target.key.storage, index, tiers, self.clock(), expires_in))
-
-    def _entry(
-        self,
-        target: Target,
-        storage: bytes,
-        record: Record,
-        tiers: tuple[TierName, ...],
-        now: float,
-        expires_in: float,
-    ) -> Entry:
-        in_memory = TierName.HOT in tiers
-        return Entry(
-            key=storage,
-            resource=target.key.resource,
-            record=record,
-            tiers=tiers,
-            limits=target.policy.tiers,
-            epochs=target.epochs,
-            now=now,
-            expires_in=expires_in,
-            eviction=target.policy.eviction,
-            rendered=self._render(record) if in_memory and isinstance(record, StoredResponse) else None,
-        )
-
-    @staticmethod
-    def _of_use(judgement: Judgement, policy: Policy, now: float) -> float:
-        """For how many seconds an entry is worth keeping: fresh, stale within a window, or to be validated."""
-        if judgement.can_validate:
-            return _longest_residence(policy)
-        left = judgement.lifetime + max(judgement.swr, judgement.sie) - judgement.age(now)
-        return left + LINGER_SECONDS if left > 0 else 0.0
-
-
-def _longest_residence(policy: Policy) -> float:
-    tiers = policy.tiers
-    return max(tiers.hot.ttl, tiers.warm.ttl, tiers.cold.ttl)
-
-
-STORED = "stored"
-"""The outcome of a store that succeeded; all others are `NoStoreReason`s."""
+    @property
+    def key_specs(self) -> Iterable[KeySpec]:
+        """How the policies in force, and those before them, key a URI: what an invalidation has to reach."""
+        return self._key_specs.values()

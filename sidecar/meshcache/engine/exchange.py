@@ -9,24 +9,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReason, TierName
+from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReason
+from meshcache.engine import report
 from meshcache.engine.admission import bypass_reason, effective_method
+from meshcache.engine.answers import answer
 from meshcache.engine.epochs import UNKNOWN
 from meshcache.engine.fill import Fill, unstorable
 from meshcache.engine.judge import Use, may_stand_in, use
 from meshcache.engine.key import cache_key
 from meshcache.engine.lookup import Candidate, Lookup
-from meshcache.engine.outcome import Answer, Forward, Pass
+from meshcache.engine.outcome import Forward, Pass
 from meshcache.engine.placement import promoted_tiers
 from meshcache.engine.refresh import may_refresh
 from meshcache.experiment.assignment import AssignedBy
-from meshcache.rfc import cache_status
 from meshcache.rfc.invalidation import is_unsafe
 from meshcache.rfc.stale import ERROR_STATUSES
-from meshcache.rfc.validation import add_validators, not_modified, validates
+from meshcache.rfc.validation import add_validators, validates
 
 if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
+    from meshcache.engine.outcome import Answer
     from meshcache.message import Request, Response
     from meshcache.policy.compiled import Policy
     from meshcache.policy.snapshot import Selection
@@ -69,11 +71,12 @@ class Exchange:
             self._cache.meter.missing_unit(selection.experiment)
         if request.method not in policy.key.methods:
             return self._bypass(BypassReason.METHOD, selection)
-        key = cache_key(request, policy.key, namespace=selection.namespace, revision=snapshot.revision(request))
-        lookup = self._lookup = Lookup(self._cache.stack, request, selection, policy, key, self.now)
+        revision = snapshot.revision(request)
+        key = cache_key(request, policy.key, namespace=selection.namespace, revision=revision)
+        lookup = self._lookup = Lookup(self._cache.stack, request, selection, policy, key, revision, self.now)
         candidate = self._candidate = lookup.in_memory()
         if candidate is not None and use(candidate.judgement, request.headers, self.now) is Use.FRESH:
-            return self._answer(Decision.HIT, candidate)
+            return self._answer(lookup, Decision.HIT, candidate)
         # What is stale in memory may be fresher below, written by another worker or pod: that is looked for, unless
         # the client can be answered at once, when the refresh does it.
         if lookup.absent() or (candidate is not None and self._may_serve_while_refreshing(lookup, candidate)):
@@ -88,7 +91,7 @@ class Exchange:
         candidate = self._candidate = await lookup.below(self._candidate)
         if lookup.index is not None and lookup.index is not known:
             # Tiny and asked for by every request for the resource: kept in memory whatever its reader has earned.
-            self._cache.promote_index(lookup.target(), lookup.index, self.now)
+            self._cache.keeper.promote_index(lookup.target(), lookup.index, self.now)
         return self._decide(lookup, candidate)
 
     def forward_unseen(self) -> Forward:
@@ -107,11 +110,9 @@ class Exchange:
             # A second head: the body before it belongs to no whole response.
             self.close()
         if forward.decision is Decision.BYPASS:
-            await self._cache.invalidate(self.request, response)
+            await self._cache.keeper.invalidate(self.request, response, self._cache.key_specs)
             self._count(Decision.BYPASS, forward.reason)
-            fwd: cache_status.Forward = "method" if forward.reason is BypassReason.METHOD else "bypass"
-            status = cache_status.forwarded(fwd, detail=forward.reason)
-            return Pass(cache_status.append(response.headers.get("cache-status"), status))
+            return Pass(report.bypassed(forward.reason, response.headers))
         now = self._cache.clock()
         candidate, lookup = self._candidate, self._lookup
         if candidate is not None and lookup is not None:
@@ -119,9 +120,7 @@ class Exchange:
                 return self._revalidated(lookup, candidate, response, now)
             if response.status in ERROR_STATUSES and may_stand_in(candidate.judgement, self.request.headers, now):
                 self.now = now
-                answer = self._answer(Decision.STALE_IF_ERROR, candidate)
-                answer.cache_status = self._went_forward(Decision.STALE_IF_ERROR, candidate, response.status)
-                return answer
+                return self._asked(lookup, Decision.STALE_IF_ERROR, candidate, response.status)
         self._count(forward.decision, forward.reason)
         return self._pass(forward, response, now)
 
@@ -134,7 +133,7 @@ class Exchange:
         """The body is complete: store the response."""
         fill, self._fill = self._fill, None
         if fill is not None:
-            self._cache.store(fill, self._candidate)
+            self._cache.keeper.store(fill, self._candidate)
 
     def close(self) -> None:
         """The exchange is over, whether or not it was complete. Safe to call more than once."""
@@ -154,13 +153,13 @@ class Exchange:
         verdict = use(candidate.judgement, self.request.headers, self.now)
         if verdict is Use.FRESH:
             self._promote(lookup, candidate)
-            return self._answer(Decision.HIT, candidate)
+            return self._answer(lookup, Decision.HIT, candidate)
         if verdict is Use.STALE_WHILE_REVALIDATE and self._can_refresh(lookup.policy, candidate):
             self._promote(lookup, candidate)
             self._cache.refresh(lookup.target(), candidate)
-            return self._answer(Decision.STALE_SWR, candidate)
+            return self._answer(lookup, Decision.STALE_SWR, candidate)
         if verdict is Use.ACCEPTED_STALE:
-            return self._answer(Decision.HIT, candidate)
+            return self._answer(lookup, Decision.HIT, candidate)
         reason = MissReason.REQUEST if verdict is Use.VALIDATE_BY_REQUEST else MissReason.STALE
         changes = add_validators(self.request.headers, candidate.stored.status, candidate.stored.fields, now=self.now)
         if not changes:
@@ -193,7 +192,7 @@ class Exchange:
     def _promote(self, lookup: Lookup, candidate: Candidate) -> None:
         tiers = promoted_tiers(lookup.policy.placement, lookup.selection.score, candidate.tier)
         if tiers:
-            self._cache.promote(lookup.target(), candidate, tiers, self.now)
+            self._cache.keeper.promote(lookup.target(), candidate, tiers, self.now)
 
     def _bypass(self, reason: BypassReason, selection: Selection | None = None, *, watch: bool = False) -> Forward:
         forward = self._forwarded = Forward(Decision.BYPASS, reason, watch=watch)
@@ -205,68 +204,49 @@ class Exchange:
         forward = self._forwarded = Forward(decision, reason)
         return forward
 
-    def _answer(self, decision: Decision, candidate: Candidate) -> Answer:
-        stored, judgement = candidate.stored, candidate.judgement
-        age = judgement.age(self.now)
-        request = self.request.headers
-        unmodified = ("if-none-match" in request or "if-modified-since" in request) and not_modified(
-            request, stored.fields, stored.status, response_time=stored.response_time
-        )
+    def _answer(self, lookup: Lookup, decision: Decision, candidate: Candidate) -> Answer:
         entry = candidate.entry
         if entry is not None and entry.rendered is None:
-            self._cache.render(candidate.storage, entry, self.now)
+            self._cache.keeper.render(candidate.storage, entry, self.now)
+        made = answer(lookup, decision, candidate, self.request.headers, self.now)
         self._count(decision, "", candidate.tier)
-        self._cache.meter.served(candidate.tier, 0 if unmodified else len(stored.body))
-        return Answer(
-            decision=decision,
-            stored=stored,
-            tier=candidate.tier,
-            age=int(age),
-            cache_status=cache_status.hit(ttl=judgement.lifetime - age, detail=self._detail(decision, candidate.tier)),
-            not_modified=unmodified,
-            rendered=None if entry is None else entry.rendered,
-        )
+        self._cache.meter.served(candidate.tier, 0 if made.not_modified else candidate.stored.length)
+        return made
 
     def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer:
         """The origin says that what is stored is still right: it becomes the answer, brought up to date."""
         if validates(candidate.stored.fields, response.headers, now=now):
-            candidate, refused = self._cache.freshen(lookup.target(), candidate, response, now)
+            candidate, refused = self._cache.keeper.freshen(lookup.target(), candidate, response, now)
             kept = refused is None
         else:
             # A 304 for something else than what was asked about: good for this answer, not for later ones.
-            self._cache.forget(candidate)
+            self._cache.keeper.forget(candidate)
             kept = False
         self.now = now
-        answer = self._answer(Decision.REVALIDATED, candidate)
-        answer.cache_status = self._went_forward(Decision.REVALIDATED, candidate, response.status, stored=kept)
+        made = self._asked(lookup, Decision.REVALIDATED, candidate, response.status, stored=kept)
         # They are for this client alone, and so not among the stored fields.
-        answer.cookies = tuple(response.headers.get_all("set-cookie"))
-        return answer
+        made.cookies = tuple(response.headers.get_all("set-cookie"))
+        return made
 
-    def _went_forward(self, decision: Decision, candidate: Candidate, status: int, *, stored: bool = False) -> str:
-        """The `cache-status` of an answer out of the cache for which the origin was asked, and said `status`."""
-        forward = self._forwarded
-        by_request = forward is not None and forward.reason is MissReason.REQUEST
-        return cache_status.forwarded(
-            "request" if by_request else "stale",
-            status=status,
-            stored=stored,
-            detail=self._detail(decision, candidate.tier),
+    def _asked(
+        self, lookup: Lookup, decision: Decision, candidate: Candidate, status: int, *, stored: bool = False
+    ) -> Answer:
+        """Answer with what is stored after the origin was asked, and said `status`."""
+        by_request = self._forwarded is not None and self._forwarded.reason is MissReason.REQUEST
+        made = self._answer(lookup, decision, candidate)
+        made.cache_status = report.asked(
+            lookup, decision, candidate.tier, by_request=by_request, status=status, stored=stored
         )
+        return made
 
     def _pass(self, forward: Forward, response: Response, now: float) -> Pass:
         refused = self._begin_fill(response, now)
         if refused is not None:
-            self._cache.not_stored(refused, self.request, self._candidate, response.status)
+            self._cache.keeper.not_stored(refused, self.request, self._candidate, response.status)
         elif response.complete:
             self.on_end()
-        status = cache_status.forwarded(
-            forward.reason.value if isinstance(forward.reason, MissReason) else "miss",
-            stored=refused is None,
-            detail=self._detail(forward.decision, refused),
-        )
-        upstream = response.headers.get("cache-status")
-        return Pass(cache_status.append(upstream, status), copy=self._fill is not None)
+        status = report.passed(self._lookup, forward.decision, forward.reason, refused, response.headers)
+        return Pass(status, copy=self._fill is not None)
 
     def _begin_fill(self, response: Response, now: float) -> NoStoreReason | None:
         """Begin to copy the response; or why it is not to be stored."""
@@ -289,16 +269,6 @@ class Exchange:
         if fill is not None and fill.refused is not None:
             self._cache.meter.stored(fill.refused)
             fill.release()
-
-    def _detail(self, decision: Decision, more: object) -> str:
-        """The `detail` of cache-status: the decision, unless `hit` says it, then tier or reason, arm and policy."""
-        if self._lookup is None:
-            return decision
-        selection = self._lookup.selection
-        arm = f"arm={selection.arm} " if selection.arm else ""
-        said = "" if decision is Decision.HIT else f"{decision} "
-        what = "" if more is None else f"tier={more} " if isinstance(more, TierName) else f"{more} "
-        return f"{said}{what}{arm}policy={self._lookup.policy.name}"
 
     def _count(self, decision: Decision, reason: str, tier: str = "", selection: Selection | None = None) -> None:
         if self._counted:

@@ -59,6 +59,8 @@ class Target:
     selection: Selection
     policy: Policy
     key: CacheKey
+    revision: str
+    """Of the application, as it is in the key."""
     epochs: Epochs
     index: VariantIndex | None
     """The resource's variants as the look-up saw them."""
@@ -197,6 +199,9 @@ class Fill:
             initial_age=age_value(response.headers.get("age")),
             authorized="authorization" in target.request.headers,
             body=body,
+            uri=target.request.uri,
+            route=target.selection.route,
+            revision=target.revision,
         )
 
 

@@ -39,16 +39,24 @@ class Candidate(NamedTuple):
 class Lookup:
     """What a request is looked up by, and what the look-up has learned so far."""
 
-    __slots__ = ("_request", "_stack", "epochs", "index", "key", "now", "policy", "selection")
+    __slots__ = ("_request", "_stack", "epochs", "index", "key", "now", "policy", "revision", "selection")
 
     def __init__(
-        self, stack: TierStack, request: Request, selection: Selection, policy: Policy, key: CacheKey, now: float
+        self,
+        stack: TierStack,
+        request: Request,
+        selection: Selection,
+        policy: Policy,
+        key: CacheKey,
+        revision: str,
+        now: float,
     ) -> None:
         self._stack = stack
         self._request = request
         self.selection = selection
         self.policy = policy
         self.key = key
+        self.revision = revision
         self.now = now
         self.index: VariantIndex | None = None
         """The resource's variants, when there are any."""
@@ -104,7 +112,9 @@ class Lookup:
 
     def target(self) -> Target:
         """Where an answer to this request is stored."""
-        return Target(self._request, self.now, self.selection, self.policy, self.key, self.epochs, self.index)
+        return Target(
+            self._request, self.now, self.selection, self.policy, self.key, self.revision, self.epochs, self.index
+        )
 
     def _places(self) -> list[tuple[bytes, Selecting]]:
         if self.index is None:

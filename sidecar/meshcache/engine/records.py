@@ -41,6 +41,19 @@ class StoredResponse(msgspec.Struct, tag="r", frozen=True, array_like=True):
     authorized: bool
     """Whether the request that was answered carried `authorization`."""
     body: bytes
+    uri: str = ""
+    """Scheme, authority, path and query as the client asked for them: what it is purged by."""
+    route: str = ""
+    """The route under whose policy it was stored; empty for none."""
+    subject: bytes = b""
+    """Keyed hash of the person it is for; empty when it is for everybody."""
+    revision: str = ""
+    """The application's release that answered."""
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole body."""
+        return len(self.body)
 
 
 class VariantIndex(msgspec.Struct, tag="v", frozen=True, array_like=True):

@@ -119,7 +119,7 @@ class Refreshes:
             if use(judgement, _NOTHING_ASKED, target.request_time) is Use.FRESH:
                 # Another process has been faster.
                 fresh = candidate._replace(stored=fresher, judgement=judgement)
-                cache.promote(target, fresh, (TierName.HOT,), target.request_time)
+                cache.keeper.promote(target, fresh, (TierName.HOT,), target.request_time)
                 return "found"
         request = refresh_request(target.request, candidate.stored, target.policy.key)
         validators = add_validators(
@@ -135,9 +135,9 @@ class Refreshes:
         target = target.asking(request.headers)
         if response.status == 304 and conditional:
             if not validates(candidate.stored.fields, response.headers, now=now):
-                cache.forget(candidate)
+                cache.keeper.forget(candidate)
                 return "mismatch"
-            _, refused = cache.freshen(target, candidate, response, now)
+            _, refused = cache.keeper.freshen(target, candidate, response, now)
             return "not-modified" if refused is None else "not-stored"
         if response.status in ERROR_STATUSES:
             return "error"
@@ -145,11 +145,11 @@ class Refreshes:
         if reason is None:
             fill = Fill(target, response, now, cache.copies)
             if fill.fits() and fill.add(body):
-                cache.store(fill, replacing=candidate)
+                cache.keeper.store(fill, replacing=candidate)
                 return "stored"
             fill.release()
             reason = fill.refused or NoStoreReason.TOO_LARGE
-        cache.not_stored(reason, target.request, candidate, response.status)
+        cache.keeper.not_stored(reason, target.request, candidate, response.status)
         return "not-stored" if supersedes(response.status) else "error"
 
 

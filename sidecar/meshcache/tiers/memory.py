@@ -72,7 +72,7 @@ def entry_size(entry: HotEntry) -> int:
     match record:
         case StoredResponse():
             size += getsizeof(record.body) + getsizeof(record.fields) + getsizeof(record.selecting)
-            size += 3 * getsizeof(0.0)
+            size += getsizeof(record.uri) + getsizeof(record.subject) + 3 * getsizeof(0.0)
             for pair in record.fields:
                 size += getsizeof(pair) + getsizeof(pair[0]) + getsizeof(pair[1])
             for selecting in record.selecting:

@@ -1,0 +1,32 @@
+"""How a stored response becomes the answer to one request: whole, or as 304 to a client that holds it already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meshcache.engine import report
+from meshcache.engine.outcome import Answer
+from meshcache.rfc.validation import not_modified
+
+if TYPE_CHECKING:
+    from meshcache.decisions import Decision
+    from meshcache.engine.lookup import Candidate, Lookup
+    from meshcache.message import Headers
+
+
+def answer(lookup: Lookup, decision: Decision, candidate: Candidate, request: Headers, now: float) -> Answer:
+    """The answer to a request with these header fields at `now` (Unix seconds)."""
+    stored, judgement = candidate.stored, candidate.judgement
+    age = judgement.age(now)
+    unmodified = ("if-none-match" in request or "if-modified-since" in request) and not_modified(
+        request, stored.fields, stored.status, response_time=stored.response_time
+    )
+    return Answer(
+        decision=decision,
+        stored=stored,
+        tier=candidate.tier,
+        age=int(age),
+        cache_status=report.hit(lookup, decision, candidate.tier, judgement, age),
+        not_modified=unmodified,
+        rendered=None if candidate.entry is None else candidate.entry.rendered,
+    )

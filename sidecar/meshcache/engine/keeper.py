@@ -1,0 +1,228 @@
+"""Everything that changes what is stored: new answers, validated ones, moves between tiers, removals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meshcache.decisions import NoStoreReason, TierName
+from meshcache.engine.admission import effective_method
+from meshcache.engine.fill import NOT_REPLAYED, supersedes, unstorable
+from meshcache.engine.judge import judge
+from meshcache.engine.key import resource_ids, variant_key
+from meshcache.engine.lookup import Candidate
+from meshcache.engine.placement import earned_tiers, with_tiers_of
+from meshcache.engine.records import Entry, StoredResponse
+from meshcache.engine.variants import with_field_set
+from meshcache.message import Headers, Response
+from meshcache.rfc.age import age_value
+from meshcache.rfc.invalidation import invalidates, other_targets
+from meshcache.rfc.validation import freshened
+from meshcache.rfc.vary import parse_vary, selecting_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from meshcache.engine.fill import Fill, Target
+    from meshcache.engine.judge import Judgement
+    from meshcache.engine.ports import Meter, Renderer
+    from meshcache.engine.records import Record, VariantIndex
+    from meshcache.message import Request
+    from meshcache.policy.compiled import KeySpec, Policy
+    from meshcache.tiers.memory import HotEntry
+    from meshcache.tiers.stack import TierStack
+
+_KEPT = frozenset(
+    {
+        NoStoreReason.METHOD,
+        NoStoreReason.LOCAL_REPLY,
+        NoStoreReason.REQUEST_NO_STORE,
+        NoStoreReason.AUTHORIZATION,
+        NoStoreReason.PARTIAL,
+        NoStoreReason.NO_MEMORY,
+        NoStoreReason.INVALIDATED,
+        NoStoreReason.NO_TIER,
+    }
+)
+"""Reasons not to store a response that say nothing against the one that is stored already."""
+
+LINGER_SECONDS = 300.0
+"""For how long an entry is kept beyond its use: the policy may be edited so that it lasts longer, and a client may
+take it stale (`max-stale`)."""
+
+
+class Keeper:
+    """What all exchanges and refreshes of one process write through. Belongs to one event loop."""
+
+    def __init__(self, stack: TierStack, meter: Meter, render: Renderer, clock: Callable[[], float]) -> None:
+        self._stack = stack
+        self._meter = meter
+        self._render = render
+        self._clock = clock
+
+    def render(self, storage: bytes, entry: HotEntry, now: float) -> None:
+        """Keep the serialised head of `entry` beside it, so that its next hit need not make it."""
+        if isinstance(entry.record, StoredResponse):
+            self._stack.attach(storage, entry, self._render(entry.record), now)
+
+    def store(self, fill: Fill, replacing: Candidate | None) -> None:
+        """Store a response that has come in whole, in place of `replacing` where there was one."""
+        record = fill.finish()
+        if record is None:
+            self._meter.stored(fill.refused or NoStoreReason.TRUNCATED)
+            return
+        self._meter.stored(self._place(fill.target, record, replacing))
+
+    def freshen(
+        self, target: Target, candidate: Candidate, response: Response, now: float
+    ) -> tuple[Candidate, NoStoreReason | None]:
+        """A 304 from the origin brings the stored response up to date (RFC 9111 section 4.3.4).
+
+        Returns what this request is to be answered with, and why it must not be used again, if so: a 304 can forbid
+        it as any response can.
+        """
+        old = candidate.stored
+        # A 304 to HEAD says of the stored GET what one to GET does.
+        target = target.asking(target.request.headers)
+        fields = [
+            item for item in freshened(old.fields, response.headers, response_time=now) if item[0] not in NOT_REPLAYED
+        ]
+        reason = unstorable(target, Response(old.status, Headers(fields)))
+        names = parse_vary(response.headers.get("vary"))
+        selected_by = {name for name, _ in old.selecting}
+        if names != "*" and selected_by - set(names):
+            # A 304 often names less than the answer itself did: it narrows for whom that was, and never widens it.
+            names = tuple(sorted(selected_by.union(names)))
+            fields = [*(item for item in fields if item[0] != "vary"), ("vary", ", ".join(names))]
+        record = StoredResponse(
+            key=old.key,
+            selecting=old.selecting if names == "*" else selecting_values(names, target.request.headers),
+            status=old.status,
+            fields=tuple(fields),
+            request_time=target.request_time,
+            response_time=now,
+            initial_age=age_value(response.headers.get("age")),
+            authorized=old.authorized,
+            body=old.body,
+            uri=old.uri,
+            route=old.route,
+            subject=old.subject,
+            revision=old.revision,
+        )
+        if reason is None:
+            self._meter.stored(self._place(target, record, candidate))
+        else:
+            self.not_stored(reason, target.request, candidate, old.status)
+        return Candidate(
+            record, candidate.storage, candidate.tier, judge(record, target.policy.freshness), None
+        ), reason
+
+    def promote(self, target: Target, candidate: Candidate, tiers: tuple[TierName, ...], now: float) -> None:
+        """Move an entry up to the tiers that its reader has earned."""
+        expires_in = self._of_use(candidate.judgement, target.policy, now)
+        self._stack.promote(self._entry(target, candidate.storage, candidate.stored, tiers, now, expires_in))
+
+    def promote_index(self, target: Target, index: VariantIndex, now: float) -> None:
+        """Keep a list of variants in memory, so that the next look-up finds its variant at once."""
+        expires_in = target.policy.tiers.hot.ttl
+        self._stack.promote(self._entry(target, target.key.storage, index, (TierName.HOT,), now, expires_in))
+
+    def not_stored(self, reason: NoStoreReason, request: Request, candidate: Candidate | None, status: int) -> None:
+        """A response was not stored: when it shows that what is stored has had its day, that goes, too."""
+        self._meter.stored(reason)
+        if candidate is None or reason in _KEPT or not supersedes(status):
+            return
+        if "authorization" in request.headers and not candidate.judgement.for_authorized:
+            # What this caller gets says nothing of what the others may have.
+            return
+        self.forget(candidate)
+
+    def forget(self, candidate: Candidate) -> None:
+        """Delete one entry from all tiers, in the background."""
+        self._stack.delete(candidate.storage)
+
+    async def invalidate(self, request: Request, response: Response, specs: Iterable[KeySpec]) -> None:
+        """An unsafe request has succeeded: what is stored for its target is invalid (RFC 9111 section 4.4).
+
+        `specs` are the ways in which policies key a URI, each of which may have stored it.
+        """
+        if not response.from_origin or not invalidates(effective_method(request), response.status):
+            return
+        paths = other_targets(
+            scheme=request.headers.get("x-forwarded-proto") or request.scheme,
+            authority=request.authority,
+            path=request.path,
+            response_headers=response.headers,
+        )
+        for resource in resource_ids(request.scheme, request.authority, (request.path, *paths), specs):
+            await self._stack.invalidate(resource)
+
+    def _place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
+        """Store under the primary key, or under a variant's with the list of variants beside it."""
+        held = None if replacing is None else replacing.tier
+        if not record.selecting:
+            # It answers every request for the resource; older variants become unreachable with their list, which
+            # it has to replace wherever that would be found first.
+            return self._write(target, target.key.storage, record, held if target.index is None else TierName.HOT)
+        names = tuple(name for name, _ in record.selecting)
+        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, held)
+        if outcome == STORED and (target.index is None or target.index.field_sets[0] != names):
+            self._write_index(target, with_field_set(target.key, target.index, names))
+        return outcome
+
+    def _write(self, target: Target, storage: bytes, record: StoredResponse, held: TierName | None) -> str:
+        """Write to the tiers that the caller has earned, and to where the key is `held` so far."""
+        policy = target.policy
+        now = record.response_time
+        tiers = earned_tiers(policy.placement, target.selection.score)
+        if held is not None:
+            # An older copy in a faster tier would be found first: it is replaced, whoever asked.
+            tiers = with_tiers_of(tiers, held)
+        expires_in = self._of_use(judge(record, policy.freshness), policy, now)
+        outcome = self._stack.store(self._entry(target, storage, record, tiers, now, expires_in))
+        return outcome.refused or STORED
+
+    def _write_index(self, target: Target, index: VariantIndex) -> None:
+        policy = target.policy
+        tiers = with_tiers_of(earned_tiers(policy.placement, target.selection.score), TierName.HOT)
+        expires_in = _longest_residence(policy)
+        self._stack.store(self._entry(target, target.key.storage, index, tiers, self._clock(), expires_in))
+
+    def _entry(
+        self,
+        target: Target,
+        storage: bytes,
+        record: Record,
+        tiers: tuple[TierName, ...],
+        now: float,
+        expires_in: float,
+    ) -> Entry:
+        in_memory = TierName.HOT in tiers
+        return Entry(
+            key=storage,
+            resource=target.key.resource,
+            record=record,
+            tiers=tiers,
+            limits=target.policy.tiers,
+            epochs=target.epochs,
+            now=now,
+            expires_in=expires_in,
+            eviction=target.policy.eviction,
+            rendered=self._render(record) if in_memory and isinstance(record, StoredResponse) else None,
+        )
+
+    @staticmethod
+    def _of_use(judgement: Judgement, policy: Policy, now: float) -> float:
+        """For how many seconds an entry is worth keeping: fresh, stale within a window, or to be validated."""
+        if judgement.can_validate:
+            return _longest_residence(policy)
+        left = judgement.lifetime + max(judgement.swr, judgement.sie) - judgement.age(now)
+        return left + LINGER_SECONDS if left > 0 else 0.0
+
+
+def _longest_residence(policy: Policy) -> float:
+    tiers = policy.tiers
+    return max(tiers.hot.ttl, tiers.warm.ttl, tiers.cold.ttl)
+
+
+STORED = "stored"
+"""The outcome of a store that succeeded; all others are `NoStoreReason`s."""
