@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import resource as limits_of_process
@@ -47,7 +48,12 @@ def file_of(root: Path, number: int) -> Path:
 
 
 def bytes_in(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    size = 0
+    for path in folder.rglob("*"):
+        # The tier may remove files meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            size += path.stat().st_size if path.is_file() else 0
+    return size
 
 
 async def test_put_get_replace_delete(tier: ObjectTier) -> None:
