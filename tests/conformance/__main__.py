@@ -1,6 +1,8 @@
 """Runs the suite and prints the failing tests and the counts.
 
-Environment: `TARGET` meshcache, envoy-cache or proxy; `RESULTS` a file for the suite's raw results; `ID` one test only.
+Environment: `TARGET` meshcache, envoy-cache or proxy; `SUITE` a checkout of the suite's repository in place of the
+edition that npm has; `RESULTS` a file for the suite's raw results; `ID` one test only; `LISTED` the document whose
+list of failing cases has to be right.
 """
 
 from __future__ import annotations
@@ -10,11 +12,16 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.processes import MeasurementError, raise_on_termination
-from conformance import suite
+from conformance import editions, suite
 from conformance.counting import count, parse_catalogue, report
+from conformance.listed import differences, listed
 from conformance.targets import TARGETS, target
+
+if TYPE_CHECKING:
+    from conformance.editions import Edition
 
 
 def main() -> int:
@@ -25,31 +32,36 @@ def main() -> int:
         return 2
     raise_on_termination()
     try:
-        package = suite.fetch()
         with tempfile.TemporaryDirectory(prefix="meshcache-conformance-") as temporary:
             folder = Path(temporary)
-            with suite.origin(package, folder) as port, target(name, port, folder) as base:
-                _run(package, base, name)
+            source = os.environ.get("SUITE")
+            edition = editions.checkout(Path(source), folder) if source else editions.fetch()
+            with suite.origin(edition, folder) as port, target(name, port, folder) as base:
+                return _run(edition, base, name)
     except MeasurementError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
-def _run(package: Path, base: str, name: str) -> None:
+def _run(edition: Edition, base: str, name: str) -> int:
     if test_id := os.environ.get("ID"):
-        print(suite.run_one(package, base, test_id))
-        return
-    print(
-        f"Running http-cache-tests {suite.VERSION} against {name}: a minute, or several where requests time out",
-        file=sys.stderr,
-    )
-    results = suite.run(package, base)
+        print(suite.run_one(edition, base, test_id))
+        return 0
+    print(f"Running {edition.name} against {name}: a minute, or several where requests time out", file=sys.stderr)
+    results = suite.run(edition, base)
     if path := os.environ.get("RESULTS"):
         Path(path).write_text(json.dumps(results, indent=2) + "\n")
-    print(report(count(parse_catalogue(suite.catalogue(package)), results)))
+    tallies = count(parse_catalogue(suite.catalogue(edition)), results)
+    wrong: list[str] = []
+    if document := os.environ.get("LISTED"):
+        known = listed(Path(document).read_text(), edition.name)
+        wrong = differences(tallies, known, lambda test_id: suite.passes_alone(edition, base, test_id))
+        for line in wrong:
+            print(f"{document}: {line}", file=sys.stderr)
+    print(report(tallies))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

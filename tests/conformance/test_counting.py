@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from conformance import suite
+from conformance import editions, suite
 from conformance.counting import Case, count, parse_catalogue, report
 
 CATALOGUE = [
@@ -63,9 +63,9 @@ def test_an_unknown_kind_is_refused() -> None:
     ],
 )
 def test_counts_the_suites_published_results_as_published(cache: str, counts: dict[str, list[int]]) -> None:
-    package = suite.CACHE / "package"
+    package = editions.NPM_CACHE / "package"
     if not package.is_dir():
         pytest.skip("http-cache-tests is not fetched; `make conformance` does that")
     results = json.loads((package / "results" / f"{cache}.json").read_text())
-    text = report(count(parse_catalogue(suite.catalogue(package)), results))
+    text = report(count(parse_catalogue(suite.catalogue(editions.Edition.of_npm(package))), results))
     assert json.loads(text.splitlines()[-1]) == counts

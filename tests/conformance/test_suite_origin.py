@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from conformance import suite
+from conformance import editions, suite
 
 
 @pytest.mark.e2e
 def test_listens_on_the_loopback_address_only(tmp_path: Path) -> None:
-    package = suite.CACHE / "package"
+    package = editions.NPM_CACHE / "package"
     if not package.is_dir():
         pytest.skip("http-cache-tests is not fetched; `make conformance` does that")
-    with suite.origin(package, tmp_path) as port:
+    with suite.origin(editions.Edition.of_npm(package), tmp_path) as port:
         listening = [
             fields[1]
             for table in ("/proc/net/tcp", "/proc/net/tcp6")
