@@ -1,0 +1,239 @@
+"""Everything that reads what comes from outside, each as a function of one text or one run of bytes.
+
+A parser that is new belongs here; for modules of `rfc/` a test insists on it. What needs more than one text (a request
+and a response) gets the same text in every place where it could stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
+from google.protobuf.message import DecodeError
+
+from cache_harness import SECRET
+from meshcache.engine import admission, key
+from meshcache.extproc import control, wire
+from meshcache.message import Headers, Request, split_authority
+from meshcache.observe import logs
+from meshcache.policy import documents, snapshot, trust, units
+from meshcache.policy.compile import compile_documents
+from meshcache.policy.compiled import KeySpec, UnitSource
+from meshcache.policy.errors import PolicyErrors
+from meshcache.process import StartError, parse_address
+from meshcache.rfc import (
+    age,
+    cache_control,
+    cache_status,
+    entity_tag,
+    fields,
+    freshness,
+    hop_by_hop,
+    invalidation,
+    request,
+    storing,
+    validation,
+    vary,
+)
+from meshcache.tiers.envelope import BadEnvelope, unseal
+from meshcache.tiers.signing import Keyring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+NOW = 1_700_000_000.0
+STORAGE_KEY = b"s" * 32
+KEYRING = Keyring([b"k" * 32], SECRET)
+
+
+@dataclass(frozen=True)
+class Parser:
+    """One reader of outside input."""
+
+    name: str
+    read: Callable[[Any], object]
+    modules: tuple[ModuleType, ...] = ()
+    """The modules of `rfc/` whose work this is."""
+    starts: tuple[str, ...] = ("",)
+    """Beginnings that lead past the first check."""
+    raises: tuple[type[Exception], ...] = ()
+    """What it is documented to raise."""
+    binary: bool = False
+    longest: int | None = None
+    """Longer inputs are never given to it (characters)."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _headers(*names: str) -> Callable[[str], Headers]:
+    return lambda text: Headers((name, text) for name in names)
+
+
+_JUDGED = ("cache-control", "expires", "date", "age", "etag", "last-modified", "vary", "connection", "content-range")
+
+
+def _store(text: str) -> object:
+    headers = _headers(*_JUDGED, "content-length")(text)
+    directives = cache_control.CacheControl.parse(text)
+    reason = storing.no_store_reason(
+        method="GET",
+        request_headers=_headers("authorization", "cache-control")(text),
+        request_cc=directives,
+        status=200,
+        response_headers=headers,
+        response_cc=directives,
+        has_policy_lifetime=False,
+    )
+    return reason, storing.storable_fields(headers, response_time=NOW)
+
+
+def _validate(text: str) -> object:
+    asked = _headers("if-none-match", "if-modified-since", "if-range", "range")(text)
+    stored = _headers("etag", "last-modified", "date", "vary")(text).fields
+    return (
+        validation.add_validators(asked, 200, stored, now=NOW),
+        validation.validates(stored, Headers(stored), now=NOW),
+        validation.not_modified(asked, stored, 200, response_time=NOW),
+        validation.freshened(stored, _headers(*_JUDGED)(text), response_time=NOW),
+    )
+
+
+def _invalidate(text: str) -> object:
+    headers = _headers("location", "content-location")(text)
+    return invalidation.other_targets(scheme="http", authority="a.b", path="/x", response_headers=headers)
+
+
+def _request(**more: Any) -> Request:
+    values: dict[str, Any] = {"method": "GET", "authority": "a.b", "path": "/", "headers": Headers()}
+    return Request(**values | more)
+
+
+def _key(text: str, spec: KeySpec, request: Callable[[str], Request]) -> object:
+    return key.cache_key(request(text), spec, namespace=b"n", revision="r")
+
+
+def _with_field(*names: str) -> Callable[[str], Request]:
+    return lambda text: _request(headers=_headers(*names)(text))
+
+
+def _admit(text: str) -> object:
+    names = ("content-type", "x-http-method-override", "upgrade", "range")
+    return [admission.bypass_reason(_request(headers=_headers(name)(text))) for name in names], admission.bypass_reason(
+        _request(path=text, authority=text, method=text)
+    )
+
+
+def _message(data: bytes) -> ProcessingRequest:
+    """As grpc makes it of a frame; what is no message never reaches the sidecar's code."""
+    return ProcessingRequest.FromString(data)
+
+
+def _converse(data: bytes) -> object:
+    message = _message(data)
+    asked = wire.request_of(message)
+    return asked.peer, asked.cluster, wire.response_of(message), admission.bypass_reason(asked)
+
+
+def _lines(text: str) -> Request:
+    """A request with a field line for each part of `text` between commas."""
+    names = ("cookie", "accept", "vary", "x-tenant")
+    return _request(headers=Headers((names[at % 4], part) for at, part in enumerate(text.split(","))))
+
+
+def _envoys(text: str) -> object:
+    """A message of Envoy with a header for each part of `text` between commas."""
+    message = ProcessingRequest()
+    for part in text.split(","):
+        header = message.request_headers.headers.headers.add()
+        header.key, header.raw_value = part, part.encode("utf-8", "replace")
+    return wire.request_of(message)
+
+
+def _compile(text: str) -> object:
+    return compile_documents(documents.Documents.of([("f.yaml", text)]), generation=1, secret=SECRET)
+
+
+def _control(data: bytes) -> object:
+    return control.TO_WORKER.decode(data), control.FROM_WORKER.decode(data)
+
+
+_UNITS = (UnitSource("header", "x-user"), UnitSource("cookie", "sid"))
+_SORTED = KeySpec(query_exclude=("utm_*", "x"), query_sort=True, fingerprint=b"1")
+_PARTS = KeySpec(headers=("accept",), cookies=("a", "b"), partition_headers=("x-tenant",), fingerprint=b"2")
+
+PARSERS: tuple[Parser, ...] = (
+    Parser("is_token", fields.is_token, (fields,)),
+    Parser("is_field_value", fields.is_field_value, (fields,)),
+    Parser("split_commas", fields.split_commas, (fields,)),
+    Parser("split_list without escapes", partial(fields.split_list, escapes=False), (fields,)),
+    Parser("unquote", lambda text: fields.unquote(f'"{text}"'), (fields,)),
+    Parser("delta_seconds", fields.delta_seconds, (fields,)),
+    Parser("http_date", partial(fields.http_date, now=NOW), (fields,), ("", "Sunday, ", "Sun, 06 Nov ")),
+    Parser(
+        "cache_control",
+        cache_control.CacheControl.parse,
+        (cache_control, request, freshness),
+        ("", "no-cache=", 'private="', "max-age=", 'max-stale="'),
+    ),
+    Parser("pragma", lambda text: cache_control.request_cache_control(_headers("pragma")(text)), (cache_control,)),
+    Parser("vary", vary.parse_vary, (vary,)),
+    Parser("selecting values", lambda text: vary.selecting_values(("a",), _headers("a")(text)), (vary,)),
+    Parser("entity tag", entity_tag.parse_entity_tag, (entity_tag,), ("", 'W/"', '"')),
+    Parser("entity tags", entity_tag.parse_entity_tags, (entity_tag,), ("", 'W/"', '"')),
+    Parser("age", age.age_value, (age,)),
+    Parser("connection", lambda text: hop_by_hop.hop_by_hop_names(_headers("connection")(text)), (hop_by_hop,)),
+    Parser(
+        "expires",
+        lambda text: freshness.explicit_lifetime(cache_control.EMPTY, expires=text, date=text, response_time=NOW),
+        (freshness,),
+    ),
+    Parser("what is stored", _store, (storing,)),
+    Parser("validation", _validate, (validation,), ("", 'W/"')),
+    Parser("location", _invalidate, (invalidation,), ("", "http://", "//", "http://a.b/", "http://[")),
+    Parser("cache-status of others", lambda text: cache_status.append(text, cache_status.hit()), (cache_status,)),
+    Parser("cache-status detail", lambda text: cache_status.hit(detail=text), (cache_status,)),
+    Parser("authority", split_authority, (), ("", "[")),
+    Parser("key: path", lambda text: _key(text, KeySpec(), lambda t: _request(path=f"/{t}"))),
+    Parser("key: query", lambda text: _key(text, _SORTED, lambda t: _request(path=f"/?{t}"))),
+    Parser("key: authority", lambda text: _key(text, KeySpec(), lambda t: _request(authority=t)), (), ("", "[")),
+    Parser("key: fields", lambda text: _key(text, _PARTS, _with_field("accept", "cookie", "x-tenant"))),
+    Parser("key: many lines", lambda text: _key(text, _PARTS, _lines)),
+    Parser("ext_proc headers", _envoys),
+    Parser("key: retargeting", lambda text: _key(text, KeySpec(), _with_field(*sorted(key.RETARGETING)))),
+    Parser("admission", _admit, (), ("", "application/grpc")),
+    Parser("score", snapshot.parse_score),
+    Parser("unit", lambda text: snapshot.unit_of(_UNITS, _headers("x-user", "cookie")(text))),
+    Parser("policy file", partial(documents.parse_file, "f.yaml"), (), ("", "kind: ", "- ", "a: [", "a: {", "|")),
+    Parser("policies", _compile, (), ("", "apiVersion: meshcache.dev/v1alpha1\nkind: "), (PolicyErrors,)),
+    Parser("duration", units.parse_duration, raises=(ValueError,)),
+    Parser("quantity", units.parse_quantity, raises=(ValueError,)),
+    Parser("percent", units.parse_percent, raises=(ValueError,)),
+    Parser("network", trust.parse_network, raises=(ValueError,)),
+    Parser("address", lambda text: parse_address(text, "--listen"), (), ("", "["), (StartError,)),
+    Parser("store URL in a log", logs.redact, (), ("", "redis://")),
+    Parser("ext_proc message", _converse, raises=(DecodeError,), binary=True),
+    Parser(
+        "envelope",
+        lambda data: unseal(data, storage_key=STORAGE_KEY, keyring=KEYRING),
+        starts=("", "MC\x01"),
+        raises=(BadEnvelope,),
+        binary=True,
+    ),
+    Parser("control message", _control, raises=(msgspec.DecodeError, UnicodeDecodeError), binary=True),
+)
+
+NO_PARSERS = {
+    "stale": "works on directives that are parsed",
+    "validators": "asks only which fields are there",
+}
+"""Modules of `rfc/` that read no text, and why."""
+
+
+def modules_with_parsers() -> set[str]:
+    """The names of the modules of `rfc/` that the parsers above are the work of."""
+    return {module.__name__.rpartition(".")[2] for parser in PARSERS for module in parser.modules}
