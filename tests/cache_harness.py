@@ -18,6 +18,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, Self
 
 from cache_origin import Clock, Origin, OriginRefresher, Reply
+from lease_doubles import PodLeases, Pods
 from meshcache.engine.cache import Cache
 from meshcache.engine.outcome import Answer, Forward
 from meshcache.extproc import wire
@@ -81,6 +82,7 @@ class CountingMeter:
         self.requests: list[tuple[str, str, str, str, str]] = []
         self.stores: list[str] = []
         self.refreshes: list[str] = []
+        self.refresh_causes: list[str] = []
         self.bytes_served: Counter[str] = Counter()
         self.units_missing: Counter[str] = Counter()
 
@@ -93,8 +95,9 @@ class CountingMeter:
     def stage(self, stage: str, seconds: float) -> None:
         pass
 
-    def refreshed(self, outcome: str) -> None:
-        self.refreshes.append(outcome)
+    def refreshed(self, outcome: str, cause: str) -> None:
+        self.refreshes.append(str(outcome))
+        self.refresh_causes.append(str(cause))
 
     def served(self, tier: str, size: int) -> None:
         self.bytes_served[tier] += size
@@ -219,7 +222,8 @@ class Worker:
         self.tasks: set[asyncio.Task[None]] = set()
         self.cache = Cache(
             stack=self.stack,
-            leases=self.board,
+            leases=self.board if rig.fleet is None else PodLeases(rig.clock),
+            fleet=rig.fleet,
             refresher=self.refresher,
             meter=self.meter,
             clock=rig.clock,
@@ -253,10 +257,13 @@ class Rig:
         hot_bytes: int = 8 << 20,
         copy_bytes: int = 64 << 20,
         lookup_timeout: float = 10.0,
+        pods: bool = False,
     ) -> None:
+        """With `pods` each worker is a pod of its own as far as leases go, and what they share is `fleet`."""
         self.path = path
         self.clock = Clock()
         self.origin = Origin(self.clock)
+        self.fleet = Pods(self.clock) if pods else None
         self.keyring = Keyring([b"k" * 32], SECRET)
         self._text = text
         self._sizes = {"hot_bytes": hot_bytes, "copy_bytes": copy_bytes}

@@ -76,6 +76,35 @@ class NoStoreReason(StrEnum):
     """The bodies being copied at this moment, or the writes that wait, fill what memory is set aside for them."""
 
 
+class RefreshCause(StrEnum):
+    """Why a background refresh was begun."""
+
+    STALE = "stale"
+    """A client has got the entry stale (stale-while-revalidate)."""
+    AHEAD = "ahead"
+    """The entry is popular, and its lifetime is nearly over (refresh-ahead)."""
+
+
+class RefreshOutcome(StrEnum):
+    """How a background refresh ended."""
+
+    STORED = "stored"
+    """The origin gave a new answer."""
+    NOT_MODIFIED = "not-modified"
+    FOUND = "found"
+    """Another process had been faster: its answer was taken from the tier that both share."""
+    ELSEWHERE = "elsewhere"
+    """Another pod is at it."""
+    NOT_STORED = "not-stored"
+    """The origin's new answer may not be stored."""
+    MISMATCH = "mismatch"
+    """The origin said 304 for something else than what is stored, and gave no whole answer either."""
+    SATURATED = "saturated"
+    """As many refreshes as are allowed are under way."""
+    ERROR = "error"
+    """The origin failed or was not reached; what is stored stays as it is."""
+
+
 class Stage(StrEnum):
     """What is timed."""
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from meshcache.cli.app import COMMANDS, build
-from meshcache.decisions import BypassReason, MissReason, NoStoreReason
+from meshcache.decisions import BypassReason, MissReason, NoStoreReason, RefreshOutcome
 from meshcache.engine.keeper import STORED
 from meshcache.observe.metrics import CATALOGUE
 from meshcache.policy import units
@@ -209,6 +209,7 @@ def dropped_writes() -> list[str]:
         ("Why a request was not looked up", set(BypassReason)),
         ("Why a request went to the origin", set(MissReason)),
         ("Whether a response was stored", {STORED, *NoStoreReason}),
+        ("How a background refresh ended", set(RefreshOutcome)),
         ("What went wrong in a tier", {*Trouble, *dropped_writes()}),
     ],
 )

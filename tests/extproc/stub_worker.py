@@ -36,8 +36,11 @@ class StubService:
     def sample(self):
         self._metrics.set("hot_bytes", (), 100)
 
+    def retire(self):
+        pass
+
     async def drain(self, _timeout):
-        self._metrics.inc("refreshes_total", ("drained",))
+        self._metrics.inc("refreshes_total", ("drained", "stale"))
 
     async def close(self):
         pass

@@ -37,6 +37,7 @@ def test_the_whole_of_a_policy(compiled: Compile) -> None:
             maxTtl: 1h
             staleWhileRevalidate: 30s
             staleIfError: 5m
+            refreshAhead: 10%
             negative: [{status: 404, ttl: 10s}, {status: 503, ttl: 1s}]
           tiers:
             hot: {ttl: 1s, maxObjectBytes: 1Ki, deadline: 1ms}
@@ -50,13 +51,13 @@ def test_the_whole_of_a_policy(compiled: Compile) -> None:
             cookies: [sid]
             body: none
             partition: [revision, {header: X-Tenant}]
-          refresh: {via: envoy, maxConcurrent: 3}
+          refresh: {via: replica, maxConcurrent: 3}
         """
     ).policies["full"]
     assert policy == c.Policy(
         name="full",
         eviction="ttl",
-        freshness=c.Freshness("override", 60.0, 3600.0, 30.0, 300.0, {404: 10.0, 503: 1.0}),
+        freshness=c.Freshness("override", 60.0, 3600.0, 30.0, 300.0, {404: 10.0, 503: 1.0}, 0.1),
         tiers=c.Tiers(
             hot=c.TierLimits(1.0, 1024, 0.001),
             warm=c.TierLimits(2.0, 8 << 20, 0.020),
@@ -75,6 +76,7 @@ def test_the_whole_of_a_policy(compiled: Compile) -> None:
             fingerprint=policy.key.fingerprint,
         ),
         refresh_max_concurrent=3,
+        refresh_via="replica",
     )
 
 
@@ -175,3 +177,30 @@ def test_the_budget_is_that_of_the_slowest_policy(compiled: Compile) -> None:
     tiers = "{hot: {deadline: 1ms}, warm: {deadline: 2s}, cold: {deadline: 1s}}"
     text = f"\nkind: CachePolicy\nmetadata: {{name: slow}}\nspec: {{tiers: {tiers}}}\n"
     assert compiled(text, policies=("quick",)).lookup_budget() == pytest.approx(3.001)
+
+
+VIA = """
+kind: CachePolicy
+metadata: {name: x}
+spec:
+  refresh: {via: replica}
+"""
+
+
+def test_a_refresh_goes_only_to_clusters_that_were_named_at_the_start(compiled: Compile) -> None:
+    snapshot = compiled(VIA, surroundings=Surroundings(refresh_clusters=frozenset({"replica", "other"})))
+    assert snapshot.policies["x"].refresh_via == "replica"
+    assert snapshot.config.refresh_clusters == {"replica", "other"}
+    with pytest.raises(PolicyErrors) as caught:
+        compiled(VIA, surroundings=Surroundings(refresh_clusters=frozenset({"replicas"})))
+    (error,) = caught.value.errors
+    assert str(error).endswith(
+        ":6:18: spec.refresh.via: replica is none of the clusters that refreshes may go to (did you mean replicas?)"
+    )
+    with pytest.raises(PolicyErrors, match="start meshcache with --refresh-cluster replica, or write envoy"):
+        compiled(VIA, surroundings=Surroundings())
+
+
+def test_away_from_the_sidecar_any_cluster_may_be_named(compiled: Compile) -> None:
+    assert compiled(VIA).policies["x"].refresh_via == "replica"
+    assert compiled(VIA.replace("replica", "envoy")).policies["x"].refresh_via == ""

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from meshcache.engine.exchange import Exchange
 from meshcache.engine.fill import CopyBudget
 from meshcache.engine.keeper import Keeper
-from meshcache.engine.refresh import Refreshes
+from meshcache.engine.leases import NoFleet
+from meshcache.engine.refreshes import Refreshes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from meshcache.decisions import RefreshCause
     from meshcache.engine.fill import Target
     from meshcache.engine.lookup import Candidate
-    from meshcache.engine.ports import Leases, Meter, Refresher, Renderer, Spawn
+    from meshcache.engine.ports import FleetLeases, Leases, Meter, Refresher, Renderer, Spawn
     from meshcache.message import Request
     from meshcache.policy.compiled import KeySpec
     from meshcache.policy.snapshot import Snapshot
@@ -38,8 +40,12 @@ class Cache:
         spawn: Spawn,
         render: Renderer,
         copy_bytes: int,
+        fleet: FleetLeases | None = None,
     ) -> None:
-        """`clock` gives Unix seconds; `copy_bytes` bounds the bodies that are being copied at one time."""
+        """`clock` gives Unix seconds; `copy_bytes` bounds the bodies that are being copied at one time.
+
+        `leases` are the pod's, `fleet` those of all pods; None when there is nothing that they share.
+        """
         self.snapshot: Snapshot | None = None
         """The policies in force; see `install`."""
         self._key_specs: dict[bytes, KeySpec] = {}
@@ -49,7 +55,7 @@ class Cache:
         self.clock = clock
         self.copies = CopyBudget(copy_bytes)
         self.keeper = Keeper(stack, meter, render, clock)
-        self._refreshes = Refreshes(self, leases, spawn)
+        self._refreshes = Refreshes(self, leases, fleet or NoFleet(), spawn)
 
     def install(self, snapshot: Snapshot) -> None:
         """Put policies in force for every request that begins from now on. May be called from another thread.
@@ -66,9 +72,16 @@ class Cache:
         """Begin with a request, under the policies now in force."""
         return Exchange(self, request)
 
-    def refresh(self, target: Target, candidate: Candidate) -> None:
-        """Bring a stale entry up to date in the background, once for all that ask for it meanwhile."""
-        self._refreshes.begin(target, candidate)
+    def refresh(self, target: Target, candidate: Candidate, cluster: str, cause: RefreshCause) -> None:
+        """Bring an entry up to date in the background, once for all that ask for it meanwhile.
+
+        `cluster` is where the origin is asked, as `refresh_way` has it.
+        """
+        self._refreshes.begin(target, candidate, cluster, cause)
+
+    def retire(self) -> None:
+        """The process is about to end: answer as before, and begin no more refreshes."""
+        self._refreshes.close()
 
     @property
     def key_specs(self) -> Iterable[KeySpec]:

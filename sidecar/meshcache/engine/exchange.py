@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReason
+from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReason, RefreshCause
 from meshcache.engine import report
 from meshcache.engine.admission import bypass_reason, effective_method
 from meshcache.engine.answers import answer
@@ -20,7 +20,7 @@ from meshcache.engine.key import cache_key
 from meshcache.engine.lookup import Candidate, Lookup
 from meshcache.engine.outcome import Forward, Pass
 from meshcache.engine.placement import promoted_tiers
-from meshcache.engine.refresh import may_refresh
+from meshcache.engine.refresh import POPULAR, refresh_way
 from meshcache.experiment.assignment import AssignedBy
 from meshcache.rfc.invalidation import is_unsafe
 from meshcache.rfc.stale import ERROR_STATUSES
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
     from meshcache.engine.outcome import Answer
     from meshcache.message import Request, Response
-    from meshcache.policy.compiled import Policy
     from meshcache.policy.snapshot import Selection
 
 
@@ -76,6 +75,11 @@ class Exchange:
         lookup = self._lookup = Lookup(self._cache.stack, request, selection, policy, key, revision, self.now)
         candidate = self._candidate = lookup.in_memory()
         if candidate is not None and use(candidate.judgement, request.headers, self.now) is Use.FRESH:
+            entry = candidate.entry
+            if entry is not None:
+                entry.hits += 1
+                if self.now > candidate.judgement.renew_from and entry.hits >= POPULAR:
+                    self._refresh(lookup, candidate, RefreshCause.AHEAD)
             return self._answer(lookup, Decision.HIT, candidate)
         # What is stale in memory may be fresher below, written by another worker or pod: that is looked for, unless
         # the client can be answered at once, when the refresh does it.
@@ -154,9 +158,8 @@ class Exchange:
         if verdict is Use.FRESH:
             self._promote(lookup, candidate)
             return self._answer(lookup, Decision.HIT, candidate)
-        if verdict is Use.STALE_WHILE_REVALIDATE and self._can_refresh(lookup.policy, candidate):
+        if verdict is Use.STALE_WHILE_REVALIDATE and self._refresh(lookup, candidate, RefreshCause.STALE):
             self._promote(lookup, candidate)
-            self._cache.refresh(lookup.target(), candidate)
             return self._answer(lookup, Decision.STALE_SWR, candidate)
         if verdict is Use.ACCEPTED_STALE:
             return self._answer(lookup, Decision.HIT, candidate)
@@ -174,20 +177,22 @@ class Exchange:
 
     def _may_serve_while_refreshing(self, lookup: Lookup, candidate: Candidate) -> bool:
         verdict = use(candidate.judgement, self.request.headers, self.now)
-        return verdict is Use.STALE_WHILE_REVALIDATE and self._can_refresh(lookup.policy, candidate)
+        return verdict is Use.STALE_WHILE_REVALIDATE and self._refresh_way(lookup, candidate) is not None
 
-    def _can_refresh(self, policy: Policy, candidate: Candidate) -> bool:
-        """Whether a stale entry can be refreshed behind the client's back; else he waits for its validation.
+    def _refresh_way(self, lookup: Lookup, candidate: Candidate) -> str | None:
+        """By which cluster an entry can be refreshed behind the client's back; None: he waits for its validation."""
+        snapshot = self.snapshot
+        if snapshot is None or self._cache.refresher is None:
+            return None
+        return refresh_way(candidate.stored, lookup.policy, snapshot.config, self.request)
 
-        Where the revision is the cluster that Envoy chose, a refresh cannot be sure to reach the same one: what
-        chose it (a header, a weight) is Envoy's affair.
-        """
-        return (
-            self._cache.refresher is not None
-            and self.snapshot is not None
-            and self.snapshot.config.revision.kind != "envoyCluster"
-            and may_refresh(candidate.stored, policy.key)
-        )
+    def _refresh(self, lookup: Lookup, candidate: Candidate, cause: RefreshCause) -> bool:
+        """Have an entry refreshed in the background; False when that must not be."""
+        cluster = self._refresh_way(lookup, candidate)
+        if cluster is None:
+            return False
+        self._cache.refresh(lookup.target(), candidate, cluster, cause)
+        return True
 
     def _promote(self, lookup: Lookup, candidate: Candidate) -> None:
         tiers = promoted_tiers(lookup.policy.placement, lookup.selection.score, candidate.tier)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from math import inf
 from typing import TYPE_CHECKING
 
 from meshcache.engine.lifetime import lifetime
@@ -60,6 +61,8 @@ class Judgement:
     """Whether the origin can be asked if it is still right."""
     for_authorized: bool
     """Whether it may answer requests that carry `authorization`."""
+    renew_from: float
+    """Unix time from which it is renewed before it is stale, if it is popular; infinite where it is not."""
 
     def age(self, now: float) -> float:
         """Its age at `now`, never negative."""
@@ -100,7 +103,15 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
         may_serve_stale=stale.may_serve_stale(directives),
         can_validate=can_be_validated(stored.status, headers),
         for_authorized=shareable_despite_authorization(directives),
+        renew_from=_renew_from(policy, stored.response_time, (granted or 0.0) - initial_age),
     )
+
+
+def _renew_from(policy: Freshness, response_time: float, left: float) -> float:
+    """`left` is what of the lifetime was left as the response came: its last share is for renewing it."""
+    if policy.refresh_ahead <= 0.0 or left <= 0.0:
+        return inf
+    return response_time + left * (1.0 - policy.refresh_ahead)
 
 
 def use(judgement: Judgement, request: Headers, now: float) -> Use:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from meshcache.decisions import Stage, TierName
+    from meshcache.decisions import RefreshCause, RefreshOutcome, Stage, TierName
     from meshcache.engine.fill import CopyBudget
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Headers, Response
@@ -21,6 +21,8 @@ class RefreshRequest:
     authority: str
     path: str
     headers: Headers
+    cluster: str = ""
+    """The Envoy cluster that it goes to, one of those named at the start; empty: where the refresh address leads."""
 
 
 class RefreshError(Exception):
@@ -39,7 +41,7 @@ class Refresher(Protocol):
 
 
 class Leases(Protocol):
-    """Sees to it that only one process of the pod refreshes an entry."""
+    """Sees to it that only one process of the pod does something. Calls wait for nobody and raise nothing."""
 
     def lease(self, key: bytes, seconds: float) -> Any | None:
         """Take the lease of `key`, or None while someone has it."""
@@ -47,6 +49,31 @@ class Leases(Protocol):
 
     def release(self, lease: Any) -> None:
         """Give it back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLease:
+    """Proof of holding a lease of the fleet: what `release` needs."""
+
+    key: bytes
+    token: bytes
+    """Empty when it was granted without asking anybody."""
+
+
+class FleetLeases(Protocol):
+    """Sees to it that only one pod of the fleet does something. Raises nothing, and answers within a short deadline.
+
+    Where there is no store that pods share, or it is away, a lease is granted at once: that costs the origin a request
+    for each pod, and no client his answer.
+    """
+
+    async def acquire(self, key: bytes, seconds: float) -> FleetLease | None:
+        """Take the lease of `key` for `seconds`, or None while another pod has it."""
+        ...
+
+    async def release(self, lease: FleetLease) -> None:
+        """Give it back. One that has run out and was taken by another is left alone."""
         ...
 
 
@@ -69,8 +96,8 @@ class Meter(Protocol):
         """One stage of a request took this long."""
         ...
 
-    def refreshed(self, outcome: str) -> None:
-        """A background refresh ended."""
+    def refreshed(self, outcome: RefreshOutcome, cause: RefreshCause) -> None:
+        """A background refresh ended, or could not begin."""
         ...
 
     def served(self, tier: TierName, size: int) -> None:

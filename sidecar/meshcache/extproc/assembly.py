@@ -106,8 +106,13 @@ class Service:
         self._metrics.set("hot_bytes", (), self._stack.memory.used_bytes)
         self._metrics.set("hot_entries", (), len(self._stack.memory))
 
+    def retire(self) -> None:
+        """Begin no more refreshes; what is asked is answered as before."""
+        self._cache.retire()
+
     async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - the bound is divided among what waits
         """Let background refreshes and writes finish within about `timeout` seconds."""
+        self.retire()
         if self._background:
             await asyncio.wait(self._background, timeout=timeout)
         await self._stack.drain(timeout)

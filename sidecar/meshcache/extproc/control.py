@@ -50,6 +50,8 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     """Where signing keys and the secret for assignment lie; empty: `keys` in `data_dir`, made at first start."""
     refresh_url: str = ""
     """Where background refreshes are sent: `unix:<path>` or `http://host:port`; empty: nowhere, none are made."""
+    refresh_clusters: tuple[str, ...] = ()
+    """The Envoy clusters that refreshes may be sent to by name."""
     revision: str = ""
     """The application's revision when the policies name no other source."""
     pod_labels_path: str = "/etc/podinfo/labels"

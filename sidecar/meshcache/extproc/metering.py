@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from meshcache.decisions import Stage, TierName
+    from meshcache.decisions import RefreshCause, RefreshOutcome, Stage, TierName
     from meshcache.observe.metrics import Metrics
 
 
@@ -29,9 +29,9 @@ class EngineMeter:
         """See `Meter`."""
         self._metrics.observe("request_stage_seconds", (stage,), seconds)
 
-    def refreshed(self, outcome: str) -> None:
+    def refreshed(self, outcome: RefreshOutcome, cause: RefreshCause) -> None:
         """See `Meter`."""
-        self._metrics.inc("refreshes_total", (outcome,))
+        self._metrics.inc("refreshes_total", (outcome, cause))
 
     def served(self, tier: TierName, size: int) -> None:
         """See `Meter`."""

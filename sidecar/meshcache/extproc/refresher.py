@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import httpx
 
 from meshcache.engine.ports import RefreshError
+from meshcache.engine.refreshes import MOST_AT_ONCE
 from meshcache.message import Headers, Response
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ PATIENCE_SECONDS: Final = 30.0
 """For one refresh as a whole: an origin that sends a little now and then must not hold a refresh's place for ever."""
 _CONNECT_SECONDS: Final = 2.0
 _UNIX: Final = "unix:"
+_CLUSTER: Final = b"x-meshcache-refresh-cluster"
+"""Tells the refresh listener which of its clusters is meant (`envoy.filters.REFRESH_CLUSTER_HEADER`)."""
 _LOCAL_REPLY: Final = "x-meshcache-local-reply"
 """Set by the refresh listener on what Envoy answered itself (`envoy.filters.LOCAL_REPLY_HEADER`)."""
 
@@ -32,7 +35,7 @@ class HttpRefresher:
         self,
         url: str,
         *,
-        max_connections: int = 32,
+        max_connections: int = MOST_AT_ONCE,
         patience: float = PATIENCE_SECONDS,
         on_end: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
@@ -58,6 +61,8 @@ class HttpRefresher:
         """
         fields = [(b"host", request.authority.encode("latin-1"))]
         fields += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers]
+        if request.cluster:
+            fields.append((_CLUSTER, request.cluster.encode("latin-1")))
         if "x-forwarded-proto" not in request.headers:
             fields.append((b"x-forwarded-proto", request.scheme.encode("latin-1")))
         # The target goes out byte for byte as the client's did: a URL library would write some of it anew.

@@ -83,6 +83,10 @@ class Service(Protocol):
         """Bring the gauges up to date; called before metrics are reported."""
         ...
 
+    def retire(self) -> None:
+        """Begin nothing in the background any more that a request could wait for another process to do."""
+        ...
+
     async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - the bound is the service's to divide
         """Let background work (refreshes, writes) finish within `timeout` seconds."""
         ...
@@ -192,6 +196,8 @@ class Worker:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._drain_timeout
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        if self._service is not None:
+            self._service.retire()
         if self._server is not None:
             # Streams that are still open at the deadline are cancelled: Envoy then goes on without the cache.
             await self._server.stop(self._drain_timeout)

@@ -82,7 +82,12 @@ _DEFINITIONS: Final = (
     Definition("policy_generation", "gauge", "Number of the policy set in force.", combine="max"),
     Definition("policy_refusals_total", "counter", "Policy edits that were refused; the last good set stayed."),
     Definition("store_total", "counter", "Responses that were stored, or why they were not.", ("outcome",)),
-    Definition("refreshes_total", "counter", "Background refreshes by how they ended.", ("outcome",)),
+    Definition(
+        "refreshes_total",
+        "counter",
+        "Background refreshes by how they ended and why they were begun.",
+        ("outcome", "cause"),
+    ),
     Definition("hot_bytes", "gauge", "Bytes held in process memory, over all workers."),
     Definition("hot_entries", "gauge", "Entries held in process memory, over all workers."),
     Definition("worker_restarts_total", "counter", "Workers that had to be started again."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from meshcache.policy import compiled as c
 from meshcache.policy import models as m
@@ -22,28 +22,39 @@ if TYPE_CHECKING:
     from meshcache.policy.documents import Document, Documents, Path
     from meshcache.policy.errors import PolicyError
 
+VIA_ENVOY: Final = "envoy"
+"""`refresh.via` of policies whose refreshes go where the refresh address leads."""
+
 M = TypeVar("M", CacheConfig, m.CachePolicy, m.CacheRoute, m.CacheExperiment)
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the process knows of the pod it runs in, for `CacheConfig.spec.revision`."""
+    """What the process knows of the pod it runs in: what `CacheConfig.spec.revision` and `refresh.via` refer to."""
 
     revision: str = ""
     """The revision given on the command line: used when the configuration names none or it cannot be found."""
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The pod's labels, as the downward API tells them."""
     environ: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    refresh_clusters: frozenset[str] = frozenset()
+    """The Envoy clusters that background refreshes may go to, from the command line."""
 
 
 def compile_documents(
-    documents: Documents, *, generation: int, secret: bytes, surroundings: Surroundings | None = None
+    documents: Documents,
+    *,
+    generation: int,
+    secret: bytes,
+    surroundings: Surroundings | None = None,
+    refresh_clusters: frozenset[str] | None = None,
 ) -> Snapshot:
     """The snapshot that `documents` describe. Pure: the same arguments give an equivalent snapshot.
 
     `secret` keys the assignment of units to arms and must be the same in all workers and pods of an installation.
     Without `surroundings` (checking files away from the pod) a revision that would come from there is empty; with
-    them a label or variable that is missing is an error.
+    them a label or variable that is missing is an error. The same goes for `refresh.via`, whose clusters may be given
+    as `refresh_clusters` where there are no surroundings.
 
     Raises `PolicyErrors` with everything that is wrong in the set.
     """
@@ -51,6 +62,10 @@ def compile_documents(
     compiler = _Compiler(errors)
     for document in parsed:
         compiler.add(document)
+    if surroundings is not None:
+        refresh_clusters = surroundings.refresh_clusters
+    if refresh_clusters is not None:
+        compiler.check_ways(refresh_clusters)
     return compiler.finish(documents.digest, generation, secret, surroundings)
 
 
@@ -87,9 +102,20 @@ class _Compiler:
     def _of(self, kind: type[M]) -> list[tuple[Document, M]]:
         return [(document, manifest) for document, manifest in self._manifests if isinstance(manifest, kind)]
 
+    def check_ways(self, clusters: frozenset[str]) -> None:
+        """Refuse policies whose refreshes would go elsewhere than to `clusters`."""
+        for document, manifest in self._of(m.CachePolicy):
+            via = manifest.spec.refresh.via
+            if via != VIA_ENVOY and via not in clusters:
+                message = f"{via} is none of the clusters that refreshes may go to"
+                hint = nearest(via, clusters) or f"start meshcache with --refresh-cluster {via}, or write {VIA_ENVOY}"
+                self._refuse(document, ("spec", "refresh", "via"), message, hint)
+
     def finish(self, digest: str, generation: int, secret: bytes, surroundings: Surroundings | None) -> Snapshot:
         """Resolve what refers to something else, and build the snapshot."""
         config = self._config(surroundings)
+        if surroundings is not None:
+            config = replace(config, refresh_clusters=surroundings.refresh_clusters)
         policies = {manifest.metadata.name: compile_policy(manifest) for _, manifest in self._of(m.CachePolicy)}
         routes = [self._route(document, manifest, policies) for document, manifest in self._of(m.CacheRoute)]
         experiments = self._experiments(policies)
@@ -236,12 +262,14 @@ def compile_policy(manifest: m.CachePolicy) -> c.Policy:
             max_ttl=freshness.max_ttl,
             stale_while_revalidate=freshness.stale_while_revalidate,
             stale_if_error=freshness.stale_if_error,
+            refresh_ahead=freshness.refresh_ahead,
             negative=MappingProxyType({entry.status: entry.ttl for entry in freshness.negative}),
         ),
         tiers=c.Tiers(hot=_limits(tiers.hot), warm=_limits(tiers.warm), cold=_limits(tiers.cold)),
         placement=c.Placement(placement.hot_at, placement.warm_at, placement.promotion == "onHit"),
         key=_key(spec.key),
         refresh_max_concurrent=spec.refresh.max_concurrent,
+        refresh_via="" if spec.refresh.via == VIA_ENVOY else spec.refresh.via,
     )
 
 

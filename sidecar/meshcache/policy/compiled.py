@@ -28,6 +28,8 @@ class Freshness:
     stale_if_error: float = 0.0
     negative: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
     """Lifetime by status code, for error responses without explicit freshness."""
+    refresh_ahead: float = 0.0
+    """Last share of its lifetime in which a popular entry is renewed; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class Policy:
     placement: Placement
     key: KeySpec
     refresh_max_concurrent: int = 8
+    refresh_via: str = ""
+    """The Envoy cluster that refreshes go to; empty: where the refresh address leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,5 +196,7 @@ class Config:
     """Memory for hot entries in this pod, to be divided among its workers."""
     trust: Trust = field(default_factory=Trust)
     revision: RevisionSource = field(default_factory=RevisionSource)
+    refresh_clusters: frozenset[str] = frozenset()
+    """The Envoy clusters that refreshes may go to, as named at the start of the process."""
     metrics_listen: str | None = None
     """`HOST:PORT`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
 
@@ -24,6 +24,8 @@ from meshcache.policy.schema import (
 
 # CachePolicy
 
+_MOST_AHEAD: Final = 0.5
+
 
 class Negative(Strict):
     """Lifetime of an error response."""
@@ -35,13 +37,14 @@ class Negative(Strict):
 class FreshnessSpec(Strict):
     """How long what is stored may be used."""
 
-    planned: ClassVar[frozenset[str]] = frozenset({"refreshAhead", "ttlFactors"})
+    planned: ClassVar[frozenset[str]] = frozenset({"ttlFactors"})
     mode: Literal["rfc9111", "override"] = "rfc9111"
     ignore: Annotated[list[str], BeforeValidator(v.only_empty)] = Field(default_factory=list)
     default_ttl: Duration | None = None
     max_ttl: Duration | None = None
     stale_while_revalidate: Duration = 0.0
     stale_if_error: Duration = 0.0
+    refresh_ahead: Percent = 0.0
     negative: list[Negative] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -50,6 +53,8 @@ class FreshnessSpec(Strict):
             refuse("defaultTtl", "is required with `mode: override`, for example 60s")
         if self.default_ttl is not None and self.max_ttl is not None and self.default_ttl > self.max_ttl:
             refuse("defaultTtl", "is longer than maxTtl")
+        if self.refresh_ahead > _MOST_AHEAD:
+            refuse("refreshAhead", f"is above {_MOST_AHEAD:.0%}: popular entries would be asked for twice as often")
         statuses = [entry.status for entry in self.negative]
         if len(set(statuses)) < len(statuses):
             refuse("negative", "names a status twice")
@@ -146,7 +151,7 @@ class KeyModel(Strict):
 class Refresh(Strict):
     """How stale entries are renewed in the background."""
 
-    via: Annotated[Literal["envoy"], BeforeValidator(v.via)] = "envoy"
+    via: Annotated[str, BeforeValidator(v.via)] = "envoy"
     max_concurrent: Annotated[int, Field(ge=1, le=1024)] = 8
 
 

@@ -21,6 +21,7 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_./]{0,315}[A-Za-z0-9])?|[A-Za-z_
 _HOST = re.compile(r"(?:\*\.)?[a-z0-9_](?:[-a-z0-9_.]*[a-z0-9_])?", re.ASCII)
 _PATH = re.compile(r"/[!-~]{0,1023}", re.ASCII)
 _FIELD_VALUE = re.compile(r"[!-~]{1,256}", re.ASCII)
+_CLUSTER = re.compile(r"[A-Za-z0-9_](?:[-A-Za-z0-9_.|:/]{0,253}[A-Za-z0-9_])?", re.ASCII)
 _LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})", re.ASCII)
 
 _MATCH_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
@@ -150,11 +151,17 @@ def later(*names: str) -> Callable[[object], object]:
     return check
 
 
-def via(value: object) -> object:
-    """How background refreshes go: through Envoy; fixed clusters by name are not built yet."""
-    if isinstance(value, str) and value != "envoy":
-        raise ValueError(f"refresh through a named cluster ({shown(value)}) is not supported yet; write envoy")
-    return value
+def via(value: object) -> str:
+    """How background refreshes go: `envoy`, or the name of an Envoy cluster."""
+    return _fitting(value, _CLUSTER, "envoy or the name of an Envoy cluster")
+
+
+def cluster(value: object) -> str:
+    """The name of an Envoy cluster to which refreshes may go."""
+    text = _fitting(value, _CLUSTER, "the name of an Envoy cluster")
+    if text == "envoy":
+        raise ValueError("envoy is what `refresh.via` has by default, not the name of a cluster")
+    return text
 
 
 def network(value: object) -> str:

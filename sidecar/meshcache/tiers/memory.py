@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class HotEntry:
     """One record in memory with what its users keep beside it."""
 
-    __slots__ = ("epoch", "expires_at", "memo", "record", "rendered", "size", "stored_at")
+    __slots__ = ("epoch", "expires_at", "hits", "memo", "record", "rendered", "size", "stored_at")
 
     def __init__(
         self,
@@ -41,6 +41,8 @@ class HotEntry:
         """Unix seconds at which its residence ends, by the limits in force when it was stored."""
         self.rendered = rendered
         """The serialised reply, ready to be sent. Set it through `MemoryTier.attach`, which counts it."""
+        self.hits = 0
+        """Free for the engine: how often it has answered since it came into memory."""
         self.memo: Any = None
         """Free for the engine: a judgement that it need not repeat. Small, not counted."""
         self.size = entry_size(self)
@@ -55,7 +57,7 @@ def _share(container: Any) -> int:
 # What one entry costs beside its objects: its slots in the table of entries, in the order's sizes and in the
 # order itself, and the float and the integers it holds.
 _SLOTS = _share(dict.fromkeys(range(4096))) * 2 + _share(OrderedDict.fromkeys(range(4096)))
-_OVERHEAD = _SLOTS + 2 * getsizeof(0.0) + getsizeof(1 << 30)
+_OVERHEAD = _SLOTS + 2 * getsizeof(0.0) + 2 * getsizeof(1 << 30)
 
 
 def entry_size(entry: HotEntry) -> int:

@@ -1,0 +1,45 @@
+"""Leases that a test can move in time: of one pod, and of the pods of a fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from meshcache.engine.ports import FleetLease
+
+if TYPE_CHECKING:
+    from cache_origin import Clock
+
+
+class Pods:
+    """Leases as pods have them: of one pod alone, or of the fleet. `asked` counts the keys that were asked for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._held: dict[bytes, tuple[bytes, float]] = {}
+        self.asked: Counter[bytes] = Counter()
+
+    def lease(self, key: bytes, seconds: float) -> FleetLease | None:
+        self.asked[key] += 1
+        if key in self._held and self._clock.now < self._held[key][1]:
+            return None
+        token = b"%d" % self.asked.total()
+        self._held[key] = (token, self._clock.now + seconds)
+        return FleetLease(key, token)
+
+    async def acquire(self, key: bytes, seconds: float) -> FleetLease | None:
+        await asyncio.sleep(0)
+        return self.lease(key, seconds)
+
+    async def release(self, lease: FleetLease) -> None:
+        held = self._held.get(lease.key)
+        if held is not None and held[0] == lease.token:
+            del self._held[lease.key]
+
+
+class PodLeases(Pods):
+    """Those of one pod: `Leases` has no coroutines."""
+
+    def release(self, lease: FleetLease) -> None:  # type: ignore[override]
+        self._held.pop(lease.key, None)
