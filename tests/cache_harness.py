@@ -200,10 +200,14 @@ def _answered(answer: Answer, request: Request) -> Got:
         assert answer.rendered == wire.render(stored)
     empty = answer.not_modified or request.method == "HEAD"
     cookies = (("set-cookie", cookie) for cookie in answer.cookies)
+    status, fields, body = (304 if answer.not_modified else stored.status), stored.fields, stored.body
+    if answer.excerpt is not None:
+        assert not empty
+        status, fields, body = answer.excerpt.status, answer.excerpt.fields, answer.excerpt.body
     return Got(
-        status=304 if answer.not_modified else stored.status,
-        headers=Headers((*stored.fields, ("age", str(answer.age)), ("cache-status", answer.cache_status), *cookies)),
-        body=b"" if empty else stored.body,
+        status=status,
+        headers=Headers((*fields, ("age", str(answer.age)), ("cache-status", answer.cache_status), *cookies)),
+        body=b"" if empty else body,
         decision=str(answer.decision),
         tier=str(answer.tier),
     )

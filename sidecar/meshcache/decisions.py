@@ -31,7 +31,6 @@ class BypassReason(StrEnum):
     METHOD = "method"
     UPGRADE = "upgrade"
     GRPC = "grpc"
-    RANGE = "range"
     REQUEST_BODY = "request-body"
     PRECONDITION = "precondition"
     """`if-match` and `if-unmodified-since` are for the origin alone (RFC 9110 section 13.1)."""

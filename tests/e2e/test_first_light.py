@@ -311,11 +311,3 @@ async def test_a_cache_nearer_to_the_origin_keeps_its_word(mesh, origin, path):
     origin.script(path, reply(200, [FRESH, ("cache-status", "Inner; fwd=miss")], b"x"))
     answer = await mesh.get(path)
     assert answer.headers["cache-status"].startswith("Inner; fwd=miss, meshcache; fwd=uri-miss")
-
-
-async def test_ranges_are_the_origins_affair(mesh, origin, path):
-    partial = [FRESH, ("content-range", "bytes 0-0/4")]
-    origin.script(path, reply(206, partial, b"b"), reply(200, [FRESH], b"body"))
-    part = await mesh.get(path, {"range": "bytes=0-0"})
-    assert (part.status_code, part.content) == (206, b"b")
-    assert (await mesh.get(path)).content == b"body"

@@ -273,7 +273,7 @@ def test_an_answer_without_body_has_none() -> None:
 def test_a_request_goes_on_watched_or_not() -> None:
     forward = Forward(Decision.MISS, MissReason.URI_MISS)
     assert wire.forward(forward) == wire.WATCH_REQUEST
-    bypass = Forward(Decision.BYPASS, BypassReason.RANGE, watch=False)
+    bypass = Forward(Decision.BYPASS, BypassReason.PRECONDITION, watch=False)
     assert wire.forward(bypass) == wire.PASS_REQUEST
     watched = parsed(wire.WATCH_REQUEST)
     assert watched.WhichOneof("response") == "request_headers"

@@ -60,11 +60,20 @@ def test_any_final_status_is_stored_with_explicit_freshness(status: int) -> None
     assert reason(status=status) is None
 
 
-def test_partial_content_is_never_stored() -> None:
+def test_partial_content_is_never_stored_as_a_whole() -> None:
     assert reason(status=206) is NoStoreReason.PARTIAL
-    assert reason(request=[("range", "bytes=0-1")]) is NoStoreReason.PARTIAL
-    assert reason(status=416, request=[("range", "bytes=9-")]) is NoStoreReason.PARTIAL
-    assert reason(response=[("content-range", "bytes 0-1/9")]) is NoStoreReason.PARTIAL
+    assert reason(status=206, request=[("range", "bytes=0-1")]) is NoStoreReason.PARTIAL
+
+
+@pytest.mark.parametrize("status", [400, 403, 412, 416, 500])
+def test_what_only_a_range_request_may_have_got_is_not_stored(status: int) -> None:
+    assert reason(status=status, request=[("range", "bytes=9-")]) is NoStoreReason.PARTIAL
+
+
+@pytest.mark.parametrize("status", [200, 301, 404])
+def test_a_whole_answer_to_a_range_request_is_one_like_others(status: int) -> None:
+    assert reason(status=status, request=[("range", "bytes=0-1")]) is None
+    assert reason(status=status, response=[("content-range", "bytes 0-1/9")]) is None
 
 
 @pytest.mark.parametrize("field", [("x y", "1"), ("", "1"), ("x", "a\r\nset-cookie: b"), ("x", "a\x00")])

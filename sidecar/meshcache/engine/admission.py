@@ -45,8 +45,6 @@ def bypass_reason(request: Request) -> BypassReason | None:
     if not request.complete:
         # The body could change the answer, and it is no part of the key.
         return BypassReason.REQUEST_BODY
-    if "range" in headers:
-        return BypassReason.RANGE
     for name in _PRECONDITIONS:
         if name in headers:
             return BypassReason.PRECONDITION

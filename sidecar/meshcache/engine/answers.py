@@ -1,4 +1,4 @@
-"""How a stored response becomes the answer to one request: whole, or as 304 to a client that holds it already."""
+"""How a stored response becomes the answer to one request: whole, in part, or as 304 to who holds it already."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from meshcache.engine import report
 from meshcache.engine.outcome import Answer
+from meshcache.engine.ranged import excerpt
 from meshcache.rfc.validation import not_modified
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def answer(lookup: Lookup, decision: Decision, candidate: Candidate, request: He
     unmodified = ("if-none-match" in request or "if-modified-since" in request) and not_modified(
         request, stored.fields, stored.status, response_time=stored.response_time
     )
+    # Conditions come before ranges (RFC 9110 section 13.2.2).
+    part = None if lookup.wanted is None or unmodified else excerpt(stored, lookup.wanted, request.get("if-range"))
     return Answer(
         decision=decision,
         stored=stored,
@@ -28,5 +31,6 @@ def answer(lookup: Lookup, decision: Decision, candidate: Candidate, request: He
         age=int(age),
         cache_status=report.hit(lookup, decision, candidate.tier, judgement, age),
         not_modified=unmodified,
+        excerpt=part,
         rendered=None if candidate.entry is None else candidate.entry.rendered,
     )

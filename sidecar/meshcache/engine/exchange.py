@@ -215,7 +215,7 @@ class Exchange:
             self._cache.keeper.render(candidate.storage, entry, self.now)
         made = answer(lookup, decision, candidate, self.request.headers, self.now)
         self._count(decision, "", candidate.tier)
-        self._cache.meter.served(candidate.tier, 0 if made.not_modified else candidate.stored.length)
+        self._cache.meter.served(candidate.tier, made.size)
         return made
 
     def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer:

@@ -12,6 +12,7 @@ from meshcache.decisions import TierName
 from meshcache.engine.epochs import UNKNOWN, Epochs
 from meshcache.engine.fill import Target
 from meshcache.engine.judge import Judgement, judge
+from meshcache.engine.ranged import wanted_ranges
 from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.engine.variants import variant_keys
 
@@ -39,7 +40,7 @@ class Candidate(NamedTuple):
 class Lookup:
     """What a request is looked up by, and what the look-up has learned so far."""
 
-    __slots__ = ("_request", "_stack", "epochs", "index", "key", "now", "policy", "revision", "selection")
+    __slots__ = ("_request", "_stack", "epochs", "index", "key", "now", "policy", "revision", "selection", "wanted")
 
     def __init__(
         self,
@@ -60,6 +61,8 @@ class Lookup:
         self.now = now
         self.index: VariantIndex | None = None
         """The resource's variants, when there are any."""
+        self.wanted = wanted_ranges(request)
+        """The ranges that are asked for; None for the whole."""
         self.epochs: Epochs = UNKNOWN
         """Read before the origin is asked, for whoever fills this miss; unknown until `absent` or `below` has run."""
 

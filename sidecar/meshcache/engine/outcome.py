@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from meshcache.message import Field
 
 
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What a range request gets of a stored response: some of its bytes, or that there are none such."""
+
+    status: int
+    """206 or 416."""
+    fields: tuple[Field, ...]
+    body: bytes
+
+
 @dataclass(slots=True)
 class Answer:
     """Answer the client from what is stored."""
@@ -23,10 +33,19 @@ class Answer:
     cache_status: str
     not_modified: bool = False
     """The client holds this answer already: send 304 with no body."""
+    excerpt: Excerpt | None = None
+    """What is sent of it to a client that has asked for ranges; None for all of it."""
     cookies: tuple[str, ...] = ()
     """`set-cookie` lines for this client, from the origin's word that what is stored is still right."""
     rendered: bytes | None = None
     """The reply as the edge serialised it when the entry was stored, when it is at hand."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body that goes out."""
+        if self.not_modified:
+            return 0
+        return self.stored.length if self.excerpt is None else len(self.excerpt.body)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
+_OF_A_RANGE = frozenset({"if-range", "range"})
+"""What is refreshed is a whole answer, whatever part of it the client was after."""
+
 _NEGOTIATION = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 """Sent besides what the response is known to vary on: they describe the client, never who he is."""
 
@@ -30,12 +33,13 @@ def may_refresh(stored: StoredResponse, spec: KeySpec) -> bool:
     """Whether the origin can be asked for this again without the client's credentials.
 
     What was given to an authorized request, belongs to one person, or is chosen by a cookie, would come back different
-    or refused; such an answer is revalidated with the next client's own request instead.
+    or refused, and what is chosen by a range not at all; such an answer is revalidated with the next client's own
+    request instead.
     """
     if stored.authorized or stored.subject or spec.cookies:
         return False
     selected_by = {name for name, _ in stored.selecting}.union(spec.headers, spec.partition_headers)
-    return not selected_by & CREDENTIALS
+    return not selected_by & (CREDENTIALS | _OF_A_RANGE)
 
 
 def refresh_way(stored: StoredResponse, policy: Policy, config: Config, request: Request) -> str | None:
@@ -61,5 +65,6 @@ def refresh_request(request: Request, stored: StoredResponse, spec: KeySpec, clu
     wanted = _NEGOTIATION.union(
         RETARGETING, spec.headers, spec.partition_headers, (name for name, _ in stored.selecting)
     )
-    fields = [item for item in request.headers.fields if item[0] in wanted and item[0] not in CREDENTIALS]
+    left_out = CREDENTIALS | _OF_A_RANGE
+    fields = [item for item in request.headers.fields if item[0] in wanted and item[0] not in left_out]
     return RefreshRequest(request.scheme, request.authority, request.path, Headers(fields), cluster)

@@ -149,6 +149,9 @@ def answer(outcome: Answer) -> bytes:
     stored = outcome.stored
     if outcome.not_modified:
         return _complete(_head(304, not_modified_fields(stored.fields)), added, b"")
+    part = outcome.excerpt
+    if part is not None:
+        return _complete(_head(part.status, part.fields), added, part.body)
     head = outcome.rendered
     return _complete(render(stored) if head is None else head, added, stored.body)
 

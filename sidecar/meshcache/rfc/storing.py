@@ -73,12 +73,15 @@ def no_store_reason(
     a default lifetime that is so only where `may_use_heuristics` holds; a lifetime set for the status by name
     always counts.
 
-    Stricter than the RFC in three points: any form of `private` forbids storing, responses to range requests are
-    never stored, and so is what could never be used again: neither fresh by anyone's word nor possible to validate.
+    A 206 is never stored as a whole answer, nor is what only a request for ranges may have got, such as a 416. An
+    origin that ignores `range` answers as if the field were not there.
+
+    Stricter than the RFC in two points: any form of `private` forbids storing, and so does that a response could never
+    be used again: neither fresh by anyone's word nor possible to validate.
     """
     if method not in STORABLE_METHODS:
         return NoStoreReason.METHOD
-    if status == 206 or "range" in request_headers or "content-range" in response_headers:
+    if status == 206 or ("range" in request_headers and status not in HEURISTICALLY_CACHEABLE):
         return NoStoreReason.PARTIAL
     if not 200 <= status <= 599 or status == 304:
         return NoStoreReason.STATUS

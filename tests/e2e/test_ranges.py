@@ -1,0 +1,83 @@
+"""Ranges of bytes through real Envoy: what is on the wire."""
+
+from __future__ import annotations
+
+from email.parser import BytesParser
+
+import pytest
+from running_mesh import verdict
+from scripted_origin import reply
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
+
+FRESH = ("cache-control", "max-age=60")
+ETAG = ("etag", '"1"')
+TEXT = ("content-type", "text/plain; charset=utf-8")
+BODY = bytes(range(256)) * 64
+
+
+async def stored(mesh, origin, path, *fields):
+    origin.script(path, reply(200, [FRESH, ETAG, TEXT, *fields], BODY))
+    assert await mesh.settled(path)
+
+
+async def test_a_range_of_what_is_stored(mesh, origin, path):
+    await stored(mesh, origin, path)
+    seen = origin.count(path)
+    answer = await mesh.get(path, {"range": "bytes=100-299"})
+    assert (answer.status_code, answer.content) == (206, BODY[100:300])
+    assert answer.headers["content-range"] == "bytes 100-299/16384"
+    assert answer.headers["content-length"] == "200"
+    assert answer.headers["content-type"] == TEXT[1]
+    assert answer.headers["etag"] == '"1"'
+    assert "age" in answer.headers
+    assert verdict(answer).hit
+    assert origin.count(path) == seen
+
+
+async def test_several_ranges(mesh, origin, path):
+    await stored(mesh, origin, path)
+    answer = await mesh.get(path, {"range": "bytes=0-9,-10"})
+    assert answer.status_code == 206
+    assert answer.headers["content-length"] == str(len(answer.content))
+    assert "content-range" not in answer.headers
+    head = f"content-type: {answer.headers['content-type']}\r\n".encode()
+    parts = BytesParser().parsebytes(head + answer.content).get_payload()
+    assert [part["content-range"] for part in parts] == ["bytes 0-9/16384", "bytes 16374-16383/16384"]
+    assert [part["content-type"] for part in parts] == [TEXT[1]] * 2
+
+
+async def test_no_such_range(mesh, origin, path):
+    await stored(mesh, origin, path)
+    host = f"127.0.0.1:{mesh.port}"
+    asked = f"GET {path} HTTP/1.1\r\nhost: {host}\r\nrange: bytes=20000-\r\nconnection: close\r\n\r\n"
+    raw = await mesh.raw(asked.encode())
+    head, _, body = raw.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 416 ")
+    assert b"\r\ncontent-range: bytes */16384" in head
+    assert b"\r\ncontent-length: 0" in head
+    assert body == b""
+
+
+async def test_head_and_another_version_get_the_whole(mesh, origin, path):
+    await stored(mesh, origin, path)
+    head = await mesh.get(path, {"range": "bytes=0-9"}, method="HEAD")
+    assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", "16384")
+    assert "content-range" not in head.headers
+    other = await mesh.get(path, {"range": "bytes=0-9", "if-range": '"2"'})
+    assert (other.status_code, other.content) == (200, BODY)
+    assert verdict(other).hit
+    unchanged = await mesh.get(path, {"range": "bytes=0-9", "if-none-match": '"1"'})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+
+
+async def test_a_stale_answer_is_validated_and_then_cut(mesh, origin, path):
+    stale = [("cache-control", "max-age=0"), ETAG]
+    origin.script(path, reply(200, stale, BODY), reply(304, [FRESH, ETAG]))
+    await mesh.get(path)
+    answer = await mesh.get(path, {"range": "bytes=1-3"})
+    assert (answer.status_code, answer.content) == (206, BODY[1:4])
+    assert answer.headers["content-length"] == "3"
+    assert verdict(answer).fwd == "stale"
+    asked = origin.asked(path)[-1]
+    assert (asked.get("range"), asked.get("if-none-match")) == ("bytes=1-3", '"1"')
