@@ -33,6 +33,8 @@ from meshcache.rfc import (
     freshness,
     hop_by_hop,
     invalidation,
+    multipart,
+    ranges,
     request,
     storing,
     validation,
@@ -101,6 +103,22 @@ def _validate(text: str) -> object:
         validation.not_modified(asked, stored, 200, response_time=NOW),
         validation.freshened(stored, _headers(*_JUDGED)(text), response_time=NOW),
     )
+
+
+def _wanted(text: str) -> object:
+    specs = ranges.parse_range(text) or ()
+    return [ranges.coalesced(ranges.satisfiable(specs, length)) for length in (0, 1, 1000)]
+
+
+def _if_range(text: str) -> object:
+    stored = _headers("etag", "last-modified", "date")(text).fields
+    return ranges.if_range_holds(text, stored, response_time=NOW), ranges.strong_validator(stored, response_time=NOW)
+
+
+def _parts(text: str) -> object:
+    content = text.encode("utf-8", "replace")
+    part = ranges.ByteRange(0, max(0, len(content) - 1)), content
+    return multipart.multipart_byteranges([part, part], total=None, content_type=text)
 
 
 def _invalidate(text: str) -> object:
@@ -192,6 +210,10 @@ PARSERS: tuple[Parser, ...] = (
         lambda text: freshness.explicit_lifetime(cache_control.EMPTY, expires=text, date=text, response_time=NOW),
         (freshness,),
     ),
+    Parser("range", _wanted, (ranges,), ("", "bytes=", "bytes=0-1,")),
+    Parser("if-range", _if_range, (ranges,), ("", 'W/"', '"')),
+    Parser("content-range", ranges.parse_content_range, (ranges,), ("", "bytes ", "bytes 0-")),
+    Parser("multipart", _parts, (multipart,)),
     Parser("what is stored", _store, (storing,)),
     Parser("validation", _validate, (validation,), ("", 'W/"')),
     Parser("location", _invalidate, (invalidation,), ("", "http://", "//", "http://a.b/", "http://[")),
