@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from meshcache.engine.exchange import Exchange
     from meshcache.engine.outcome import Pass
+    from meshcache.message import Token
     from meshcache.policy.snapshot import Snapshot
     from meshcache.tiers.base import Tier, TierRead
 
@@ -350,11 +351,12 @@ class Rig:
         peer: Peer | None = None,
         cluster: str = "",
         complete: bool = True,
+        tokens: tuple[Token, ...] = (),
         chunk: int = 1 << 16,
     ) -> Got | Sent:
         """Send a request as far as the origin; the answer itself when none was needed from there."""
         fields = Headers((headers or {}).items())
-        request = Request(method, authority, path, fields, scheme, peer or Peer(), cluster, complete)
+        request = Request(method, authority, path, fields, scheme, peer or Peer(), cluster, complete, tokens)
         used = self.workers[worker]
         exchange = used.cache.open(request)
         outcome = exchange.start()

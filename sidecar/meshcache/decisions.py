@@ -36,6 +36,8 @@ class BypassReason(StrEnum):
     """`if-match` and `if-unmodified-since` are for the origin alone (RFC 9110 section 13.1)."""
     BAD_REQUEST = "bad-request"
     NO_POLICY = "no-policy"
+    NO_IDENTITY = "no-identity"
+    """The key holds who the caller is, and Envoy has not said."""
 
 
 class MissReason(StrEnum):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, KeysView
+    from collections.abc import Iterable, Iterator, KeysView, Mapping
 
 Field = tuple[str, str]
 
@@ -100,6 +100,25 @@ class Peer:
     """IP address without port; empty when Envoy did not say."""
     mtls: bool = False
     """Whether the peer presented a certificate that Envoy verified."""
+    uri: str = ""
+    """First URI among the certificate's alternative names, a SPIFFE id as a rule; empty for none."""
+    dns: str = ""
+    """First DNS name among them."""
+    subject: str = ""
+    """The certificate's subject (RFC 2253)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What one token says of the caller, once Envoy has verified it (never what a header says)."""
+
+    issuer: str
+    """Its `iss`: who vouches for the claims, and within whose names they are unique. Empty for none."""
+    claims: Mapping[str, str]
+    """Those of its claims that are text or a whole number."""
+    standing: bytes
+    """Digest (16 bytes) of all it says but when and under which number it was made: two tokens of one person that
+    differ in scopes, roles or client differ in it."""
 
 
 @dataclass(slots=True)
@@ -117,6 +136,8 @@ class Request:
     """The Envoy cluster that the route has chosen, empty when Envoy did not say."""
     complete: bool = True
     """Whether the request ended with its headers, that is, has no body."""
+    tokens: tuple[Token, ...] = ()
+    """The tokens that Envoy has verified for it."""
 
     @property
     def uri(self) -> str:
@@ -125,7 +146,9 @@ class Request:
 
     def as_get(self, headers: Headers) -> Request:
         """A GET of the same target with other header fields."""
-        return Request("GET", self.authority, self.path, headers, self.scheme, self.peer, self.cluster)
+        return Request(
+            "GET", self.authority, self.path, headers, self.scheme, self.peer, self.cluster, True, self.tokens
+        )
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from meshcache.engine.explain import Explanation
-    from meshcache.message import Request
+    from meshcache.message import Peer, Request, Token
 
 
 def explain(
@@ -24,6 +24,10 @@ def explain(
     ] = None,
     source: Annotated[str, typer.Option("--from", help="Address that the request comes from.")] = "127.0.0.1",
     mtls: Annotated[bool, typer.Option("--mtls", help="The peer has a certificate that Envoy verified.")] = False,
+    claim: Annotated[
+        list[str] | None, typer.Option("--claim", help="A claim of a verified token, `name=value`; may be repeated.")
+    ] = None,
+    peer: Annotated[str, typer.Option("--peer", help="URI in the peer's certificate; implies --mtls.")] = "",
     cluster: Annotated[str, typer.Option("--cluster", help="The Envoy cluster that the request is routed to.")] = "",
     data: Annotated[
         Path | None, typer.Option("--data", help="Data folder of the running meshcache: its secret chooses the arm.")
@@ -39,12 +43,13 @@ def explain(
     """
     from meshcache.cli.app import CommandError
     from meshcache.engine.explain import explain as explain_request
+    from meshcache.message import Peer
     from meshcache.policy.compile import compile_documents
     from meshcache.policy.errors import PolicyErrors
     from meshcache.policy.sources import FolderSource
 
     secret = _secret(data) if data is not None else b""
-    request = _request(url, method, header or [], source, mtls, cluster)
+    request = _request(url, method, header or [], Peer(source, mtls or bool(peer), peer), claim or [], cluster)
     try:
         snapshot = compile_documents(FolderSource(policies).read(), generation=0, secret=secret)
     except PolicyErrors as refused:
@@ -70,11 +75,11 @@ def _secret(data: Path) -> bytes:
     return secret
 
 
-def _request(url: str, method: str, header: list[str], source: str, mtls: bool, cluster: str) -> Request:
+def _request(url: str, method: str, header: list[str], peer: Peer, claim: list[str], cluster: str) -> Request:
     """The request that the options describe. Raises `typer.BadParameter`."""
     import ipaddress
 
-    from meshcache.message import Headers, Peer, Request
+    from meshcache.message import Headers, Request
 
     try:
         parts = urlsplit(url)
@@ -91,18 +96,32 @@ def _request(url: str, method: str, header: list[str], source: str, mtls: bool, 
             raise typer.BadParameter(f"expected `name: value`, got {text!r}", param_hint="--header")
         fields.append((name.strip().lower(), value.strip()))
     try:
-        ipaddress.ip_address(source.partition("%")[0])
+        ipaddress.ip_address(peer.address.partition("%")[0])
     except ValueError:
-        raise typer.BadParameter(f"expected an IP address, got {source!r}", param_hint="--from") from None
+        raise typer.BadParameter(f"expected an IP address, got {peer.address!r}", param_hint="--from") from None
     return Request(
         method=method,
         authority=parts.netloc.rpartition("@")[2],
         path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
         headers=Headers(fields),
         scheme=parts.scheme,
-        peer=Peer(address=source, mtls=mtls),
+        peer=peer,
         cluster=cluster,
+        tokens=_tokens(claim),
     )
+
+
+def _tokens(claim: list[str]) -> tuple[Token, ...]:
+    """The token with these claims. Raises `typer.BadParameter`."""
+    from meshcache.message import Token
+
+    claims = {}
+    for text in claim:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(f"expected `name=value`, got {text!r}", param_hint="--claim")
+        claims[name] = value
+    return (Token(claims.get("iss", ""), claims, repr(sorted(claims.items())).encode()),) if claims else ()
 
 
 def _lines(request: Request, found: Explanation) -> list[str]:

@@ -22,6 +22,7 @@ from meshcache.engine.outcome import Forward, Pass
 from meshcache.engine.placement import promoted_tiers
 from meshcache.engine.refresh import POPULAR, refresh_way
 from meshcache.experiment.assignment import AssignedBy
+from meshcache.policy.identity import OPEN
 from meshcache.rfc.invalidation import is_unsafe
 from meshcache.rfc.stale import ERROR_STATUSES
 from meshcache.rfc.validation import add_validators, validates
@@ -70,9 +71,14 @@ class Exchange:
             self._cache.meter.missing_unit(selection.experiment)
         if request.method not in policy.key.methods:
             return self._bypass(BypassReason.METHOD, selection)
+        border = snapshot.identities.border(request, policy.key) if policy.key.partitioned else OPEN
+        if border is None:
+            return self._bypass(BypassReason.NO_IDENTITY, selection)
         revision = snapshot.revision(request)
-        key = cache_key(request, policy.key, namespace=selection.namespace, revision=revision)
-        lookup = self._lookup = Lookup(self._cache.stack, request, selection, policy, key, revision, self.now)
+        key = cache_key(request, policy.key, namespace=selection.namespace, revision=revision, border=border.parts)
+        lookup = self._lookup = Lookup(
+            self._cache.stack, request, selection, policy, key, revision, self.now, border.subject
+        )
         candidate = self._candidate = lookup.in_memory()
         if candidate is not None and use(candidate.judgement, request.headers, self.now) is Use.FRESH:
             entry = candidate.entry

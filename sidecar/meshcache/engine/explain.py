@@ -9,16 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from meshcache.decisions import BypassReason
 from meshcache.engine.admission import bypass_reason
 from meshcache.engine.key import cache_key, normalised_query, retargeting
 from meshcache.engine.placement import earned_tiers
 from meshcache.experiment.assignment import AssignedBy, cookie_value
+from meshcache.policy.identity import named
 from meshcache.policy.routing import host_fits, host_of, path_of, prefix_fits
 from meshcache.policy.snapshot import SCORE_HEADER, parse_score
 
 if TYPE_CHECKING:
     from meshcache.message import Peer, Request
-    from meshcache.policy.compiled import Experiment, Match, Policy, Route
+    from meshcache.policy.compiled import Experiment, KeySpec, Match, Policy, Route
     from meshcache.policy.snapshot import Selection, Snapshot
     from meshcache.policy.trust import TrustRule
 
@@ -59,6 +61,8 @@ def explain(snapshot: Snapshot, request: Request) -> Explanation:
         reason = "route-not-cached"
     elif bypass is None and request.method not in policy.key.methods:
         reason = "method"
+    elif bypass is None and snapshot.identities.border(request, policy.key) is None:
+        reason = str(BypassReason.NO_IDENTITY)
     else:
         reason = "" if bypass is None else str(bypass)
     tier, tier_why = _tier(policy, selection.score)
@@ -75,7 +79,7 @@ def explain(snapshot: Snapshot, request: Request) -> Explanation:
         tier=tier,
         tier_why=tier_why,
         bypass=reason,
-        key=_key(policy, request, selection, snapshot.revision(request)) if policy is not None else {},
+        key=_key(snapshot, policy, request, selection) if policy is not None else {},
     )
 
 
@@ -233,10 +237,10 @@ def _tier(policy: Policy | None, score: float | None) -> tuple[str, str]:
     return str(earned[0]), f"{why} ({bounds}); the answer is written to {' and '.join(earned)}"
 
 
-def _key(policy: Policy, request: Request, selection: Selection, revision: str) -> dict[str, str]:
-    spec = policy.key
+def _key(snapshot: Snapshot, policy: Policy, request: Request, selection: Selection) -> dict[str, str]:
+    spec, revision = policy.key, snapshot.revision(request)
     path, _, query = request.path.partition("?")
-    parts = {"revision": revision or "(none)"}
+    parts = {"revision": revision or "(none)"} | _border(snapshot, spec, request)
     if spec.host:
         parts |= {"scheme": request.scheme, "host": request.authority.lower()}
     parts |= {"path": path, "query": normalised_query(query, spec)}
@@ -245,5 +249,24 @@ def _key(policy: Policy, request: Request, selection: Selection, revision: str) 
     parts |= {f"header {name}": value for name, value in retargeting(request.headers, request.scheme)}
     for name in spec.cookies:
         parts[f"cookie {name}"] = cookie_value(request.headers, name) or "(absent)"
-    key = cache_key(request, spec, namespace=selection.namespace, revision=revision)
+    border = snapshot.identities.border(request, spec)
+    if border is None:
+        return parts
+    key = cache_key(request, spec, namespace=selection.namespace, revision=revision, border=border.parts)
     return parts | {"digest": key.storage.hex()}
+
+
+def _border(snapshot: Snapshot, spec: KeySpec, request: Request) -> dict[str, str]:
+    rules = snapshot.identities.rules
+    asked = (
+        ("tenant", spec.partition_tenant, rules.tenant),
+        ("subject", spec.partition_subject, rules.subject),
+        ("session", spec.partition_session, rules.session),
+    )
+    parts = {}
+    for word, wanted, source in asked:
+        if wanted:
+            found = named(source, request)
+            by = f", by {found.issuer}" if found is not None and found.issuer else ""
+            parts[word] = "(unknown)" if found is None else f"{found.value}{by}"
+    return parts

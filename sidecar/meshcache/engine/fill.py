@@ -64,6 +64,8 @@ class Target:
     epochs: Epochs
     index: VariantIndex | None
     """The resource's variants as the look-up saw them."""
+    subject: bytes = b""
+    """Keyed hash of the person whom the key holds; empty for none."""
 
     def at(self, epochs: Epochs, now: float) -> Target:
         """The same for a request that goes out `now`, under the epochs read for it."""
@@ -201,6 +203,7 @@ class Fill:
             body=body,
             uri=target.request.uri,
             route=target.selection.route,
+            subject=target.subject,
             revision=target.revision,
         )
 

@@ -63,14 +63,17 @@ class CacheKey(NamedTuple):
     material: bytes
 
 
-def cache_key(request: Request, spec: KeySpec, *, namespace: bytes, revision: str) -> CacheKey:
+def cache_key(
+    request: Request, spec: KeySpec, *, namespace: bytes, revision: str, border: tuple[bytes, ...] = ()
+) -> CacheKey:
     """The key of `request` under `spec`.
 
-    `namespace` separates routes and experiment arms, `revision` the releases of the application. HEAD shares
-    the key of GET: a stored GET answers both (RFC 9111 section 4).
+    `namespace` separates routes and experiment arms, `revision` the releases of the application, `border` the
+    callers (`policy.identity`; as many parts as `spec` asks for). HEAD shares the key of GET: a stored GET answers
+    both (RFC 9111 section 4).
     """
     headers = request.headers
-    extra = [_present(headers.get(name)) for name in spec.partition_headers]
+    extra = [*border, *[_present(headers.get(name)) for name in spec.partition_headers]]
     extra += [_present(value) for _, value in selecting_values(spec.headers, headers)]
     if spec.cookies:
         jar = _cookies(headers)

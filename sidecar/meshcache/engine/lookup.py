@@ -40,7 +40,19 @@ class Candidate(NamedTuple):
 class Lookup:
     """What a request is looked up by, and what the look-up has learned so far."""
 
-    __slots__ = ("_request", "_stack", "epochs", "index", "key", "now", "policy", "revision", "selection", "wanted")
+    __slots__ = (
+        "_request",
+        "_stack",
+        "epochs",
+        "index",
+        "key",
+        "now",
+        "policy",
+        "revision",
+        "selection",
+        "subject",
+        "wanted",
+    )
 
     def __init__(
         self,
@@ -51,7 +63,9 @@ class Lookup:
         key: CacheKey,
         revision: str,
         now: float,
+        subject: bytes = b"",
     ) -> None:
+        """`subject` is the keyed hash of the person whom the key holds."""
         self._stack = stack
         self._request = request
         self.selection = selection
@@ -59,6 +73,7 @@ class Lookup:
         self.key = key
         self.revision = revision
         self.now = now
+        self.subject = subject
         self.index: VariantIndex | None = None
         """The resource's variants, when there are any."""
         self.wanted = wanted_ranges(request)
@@ -116,7 +131,15 @@ class Lookup:
     def target(self) -> Target:
         """Where an answer to this request is stored."""
         return Target(
-            self._request, self.now, self.selection, self.policy, self.key, self.revision, self.epochs, self.index
+            request=self._request,
+            request_time=self.now,
+            selection=self.selection,
+            policy=self.policy,
+            key=self.key,
+            revision=self.revision,
+            epochs=self.epochs,
+            index=self.index,
+            subject=self.subject,
         )
 
     def _places(self) -> list[tuple[bytes, Selecting]]:

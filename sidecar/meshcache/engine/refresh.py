@@ -32,11 +32,11 @@ POPULAR: Final = 2
 def may_refresh(stored: StoredResponse, spec: KeySpec) -> bool:
     """Whether the origin can be asked for this again without the client's credentials.
 
-    What was given to an authorized request, belongs to one person, or is chosen by a cookie, would come back different
-    or refused, and what is chosen by a range not at all; such an answer is revalidated with the next client's own
-    request instead.
+    What was given to an authorized request, lies behind a border of the caller's identity, or is chosen by a cookie,
+    would come back different or refused, and what is chosen by a range not at all; such an answer is revalidated with
+    the next client's own request instead.
     """
-    if stored.authorized or stored.subject or spec.cookies:
+    if stored.authorized or spec.partitioned or spec.cookies:
         return False
     selected_by = {name for name, _ in stored.selecting}.union(spec.headers, spec.partition_headers)
     return not selected_by & (CREDENTIALS | _OF_A_RANGE)

@@ -13,6 +13,8 @@ from envoy_data_plane.envoy.config.core.v3 import GrpcService, GrpcServiceEnvoyG
 from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
     ExternalProcessor,
     ExternalProcessorRouteCacheAction,
+    MetadataOptions,
+    MetadataOptionsMetadataNamespaces,
     ProcessingMode,
     ProcessingModeBodySendMode,
     ProcessingModeHeaderSendMode,
@@ -36,7 +38,18 @@ AUTHORITY = "meshcache"
 """`:authority` of calls to the sidecar. Unset, it is the cluster's name, which in Istio is no valid authority."""
 
 ROUTER = "envoy.filters.http.router"
-REQUEST_ATTRIBUTES = ("source.address", "connection.mtls", "xds.cluster_name")
+REQUEST_ATTRIBUTES = (
+    "source.address",
+    "connection.mtls",
+    "connection.uri_san_peer_certificate",
+    "connection.dns_san_peer_certificate",
+    "connection.subject_peer_certificate",
+    "xds.cluster_name",
+)
+JWT_METADATA = "envoy.filters.http.jwt_authn"
+"""Where Envoy's JWT filter leaves what it has verified, when its provider has `payload_in_metadata`. Only filters of
+this Envoy write there, never a client."""
+
 RESPONSE_ATTRIBUTES = ("response.code_details",)
 
 
@@ -88,6 +101,9 @@ def ext_proc(*, message_timeout: float) -> HttpFilter:
                 message_timeout=timedelta(seconds=message_timeout),
                 request_attributes=list(REQUEST_ATTRIBUTES),
                 response_attributes=list(RESPONSE_ATTRIBUTES),
+                metadata_options=MetadataOptions(
+                    forwarding_namespaces=MetadataOptionsMetadataNamespaces(untyped=[JWT_METADATA])
+                ),
                 # A reply never moves a request to another route than the one that authorization has judged.
                 route_cache_action=ExternalProcessorRouteCacheAction.RETAIN,
             )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
 
+from meshcache.extproc import verified
 from meshcache.message import Headers, Peer, Request, Response
 from meshcache.rfc.validation import not_modified_fields
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from meshcache.engine.outcome import Answer, Forward, Pass
     from meshcache.engine.records import StoredResponse
-    from meshcache.message import Field
+    from meshcache.message import Field, Token
 
 
 _ATTRIBUTES = "envoy.filters.http.ext_proc"
@@ -33,7 +34,7 @@ _ORIGIN_DETAILS = "via_upstream"
 class EnvoyRequest(Request):
     """A request whose attributes are read from Envoy's message only when they are asked for: most never are."""
 
-    __slots__ = ("_attributes", "_message")
+    __slots__ = ("_attributes", "_message", "_tokens")
 
     def __init__(self, message: ProcessingRequest) -> None:
         method = authority = path = ""
@@ -57,10 +58,16 @@ class EnvoyRequest(Request):
         self.authority = authority
         self.path = path
         self.scheme = scheme
-        self.headers = Headers(fields)
+        headers = Headers(fields)
+        if message.HasField("metadata_context") and "authorization" not in headers:
+            payload = verified.payload(message)
+            if payload:
+                headers = Headers((*fields, ("authorization", verified.stand_in(payload))))
+        self.headers = headers
         self.complete = part.end_of_stream
         self._message = message
         self._attributes: tuple[Peer, str] | None = None
+        self._tokens: tuple[Token, ...] | None = None
 
     @property
     def peer(self) -> Peer:  # type: ignore[override]  # read only, where the base has a plain attribute
@@ -72,10 +79,16 @@ class EnvoyRequest(Request):
         """See `Request`."""
         return self._read_attributes()[1]
 
+    @property
+    def tokens(self) -> tuple[Token, ...]:  # type: ignore[override]
+        """See `Request`."""
+        if self._tokens is None:
+            self._tokens = verified.tokens(verified.payload(self._message))
+        return self._tokens
+
     def _read_attributes(self) -> tuple[Peer, str]:
         if self._attributes is None:
-            address, mtls, cluster = _request_attributes(self._message)
-            self._attributes = Peer(address, mtls), cluster
+            self._attributes = _request_attributes(self._message)
         return self._attributes
 
 
@@ -101,15 +114,21 @@ def response_of(message: ProcessingRequest) -> Response:
     )
 
 
-def _request_attributes(message: ProcessingRequest) -> tuple[str, bool, str]:
+def _request_attributes(message: ProcessingRequest) -> tuple[Peer, str]:
     attributes = message.attributes
     if _ATTRIBUTES not in attributes:
-        return "", False, ""
+        return Peer(), ""
     values = attributes[_ATTRIBUTES].fields
-    address = values["source.address"].string_value if "source.address" in values else ""
-    mtls = values["connection.mtls"].bool_value if "connection.mtls" in values else False
-    cluster = values["xds.cluster_name"].string_value if "xds.cluster_name" in values else ""
-    return _host(address), mtls, cluster
+
+    def text(name: str) -> str:
+        return values[name].string_value if name in values else ""
+
+    address = _host(text("source.address"))
+    cluster = text("xds.cluster_name")
+    if "connection.mtls" not in values or not values["connection.mtls"].bool_value:
+        return Peer(address), cluster
+    uri, dns, subject = (text(f"connection.{part}_peer_certificate") for part in ("uri_san", "dns_san", "subject"))
+    return Peer(address, True, uri, dns, subject), cluster
 
 
 def _host(address: str) -> str:

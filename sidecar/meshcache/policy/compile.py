@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from meshcache.policy import compiled as c
 from meshcache.policy import models as m
 from meshcache.policy.check import check, nearest
-from meshcache.policy.config_models import CacheConfig, RevisionSpec, TrustedBy
+from meshcache.policy.config_models import CacheConfig, IdentitySpec, NamedBy, RevisionSpec, SessionBy, TrustedBy
 from meshcache.policy.documents import parse_documents
 from meshcache.policy.errors import PolicyErrors
+from meshcache.policy.identity import IdentityRules, IdentitySource
 from meshcache.policy.snapshot import Snapshot
 from meshcache.policy.trust import TrustRule, parse_network
 
@@ -116,6 +117,8 @@ class _Compiler:
         config = self._config(surroundings)
         if surroundings is not None:
             config = replace(config, refresh_clusters=surroundings.refresh_clusters)
+        for document, manifest in self._of(m.CachePolicy):
+            self._borders(document, manifest, config.identity)
         policies = {manifest.metadata.name: compile_policy(manifest) for _, manifest in self._of(m.CachePolicy)}
         routes = [self._route(document, manifest, policies) for document, manifest in self._of(m.CacheRoute)]
         experiments = self._experiments(policies)
@@ -157,6 +160,7 @@ class _Compiler:
             cold_max_bytes=spec.stores.cold.max_bytes if spec.stores.cold is not None else None,
             hot_bytes=spec.budgets.hot,
             trust=c.Trust(canary=_trust(spec.trust.canary_header), score=_trust(spec.trust.score_header)),
+            identity=_identity(spec.identity),
             revision=self._revision(document, spec.revision, surroundings),
             metrics_listen=spec.admin.metrics_listen,
         )
@@ -177,6 +181,19 @@ class _Compiler:
             hint = "mount the pod's labels by the downward API" if spec.from_ == "podLabel" else ""
             self._refuse(document, ("spec", "revision", "name"), f"the {what} {spec.name} is not set", hint)
         return c.RevisionSource(value=value)
+
+    def _borders(self, document: Document, manifest: m.CachePolicy, identity: IdentityRules) -> None:
+        """Refuse a border of which the configuration does not say where it runs."""
+        known: Mapping[str, IdentitySource | None] = {
+            "tenant": identity.tenant,
+            "subject": identity.subject,
+            "session": identity.session,
+        }
+        for index, part in enumerate(manifest.spec.key.partition):
+            if part.word in known and known[part.word] is None and self._all_read:
+                message = f"the CacheConfig does not say in spec.identity.{part.word} who that is"
+                hint = f"for example identity: {{{part.word}: {{jwtClaim: {_CLAIMS[part.word]}}}}}"
+                self._refuse(document, ("spec", "key", "partition", index), message, hint)
 
     def _route(self, document: Document, manifest: m.CacheRoute, policies: Mapping[str, c.Policy]) -> c.Route:
         ref = manifest.spec.policy_ref
@@ -230,6 +247,23 @@ class _Compiler:
         return tuple(arms)
 
 
+_CLAIMS = {"tenant": "org", "subject": "sub", "session": "sid"}
+
+
+def _identity(spec: IdentitySpec) -> IdentityRules:
+    return IdentityRules(*map(_named_by, (spec.subject, spec.tenant, spec.session)))
+
+
+def _named_by(spec: NamedBy | SessionBy | None) -> IdentitySource | None:
+    if spec is None:
+        return None
+    if spec.jwt_claim is not None:
+        return IdentitySource("jwtClaim", spec.jwt_claim)
+    if isinstance(spec, SessionBy):
+        return IdentitySource("cookie", spec.cookie or "")
+    return IdentitySource("mtlsPeer", spec.mtls_peer or "")
+
+
 def _trust(spec: TrustedBy | None) -> TrustRule:
     sources = spec.from_ if spec is not None else []
     words = {source.word for source in sources}
@@ -278,6 +312,7 @@ def _limits(tier: m.HotTier | m.WarmTier | m.ColdTier) -> c.TierLimits:
 
 
 def _key(spec: m.KeyModel) -> c.KeySpec:
+    borders = {part.word for part in spec.partition}
     key = c.KeySpec(
         methods=frozenset(spec.methods),
         host=spec.host,
@@ -287,8 +322,11 @@ def _key(spec: m.KeyModel) -> c.KeySpec:
         headers=tuple(dict.fromkeys(spec.headers)),
         cookies=tuple(dict.fromkeys(spec.cookies)),
         partition_headers=tuple(dict.fromkeys(part.header for part in spec.partition if part.header)),
+        partition_tenant="tenant" in borders,
+        partition_subject="subject" in borders,
+        partition_session="session" in borders,
     )
     # The methods are left out: they say what is looked up, and GET and HEAD share entries.
     parts = (key.host, key.query_include, key.query_exclude, key.query_sort, key.headers, key.cookies)
-    material = repr((*parts, key.partition_headers)).encode()
+    material = repr((*parts, key.partition_headers, *sorted(borders & _CLAIMS.keys()))).encode()
     return replace(key, fingerprint=hashlib.blake2b(material, digest_size=8).digest())

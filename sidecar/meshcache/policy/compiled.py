@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from meshcache.policy.identity import IdentityRules
 from meshcache.policy.trust import TrustRule
 
 if TYPE_CHECKING:
@@ -80,8 +81,16 @@ class KeySpec:
     headers: tuple[str, ...] = ()
     cookies: tuple[str, ...] = ()
     partition_headers: tuple[str, ...] = ()
+    partition_tenant: bool = False
+    partition_subject: bool = False
+    partition_session: bool = False
     fingerprint: bytes = b""
     """Digest of the fields above: two different key specifications never share entries."""
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether the key holds who the caller is: then only he himself can ask the origin for his answer."""
+        return self.partition_tenant or self.partition_subject or self.partition_session
 
     def __hash__(self) -> int:
         # It is hashed for every request; the digest stands for all fields, equality still compares them.
@@ -195,6 +204,7 @@ class Config:
     hot_bytes: int | None = None
     """Memory for hot entries in this pod, to be divided among its workers."""
     trust: Trust = field(default_factory=Trust)
+    identity: IdentityRules = field(default_factory=IdentityRules)
     revision: RevisionSource = field(default_factory=RevisionSource)
     refresh_clusters: frozenset[str] = frozenset()
     """The Envoy clusters that refreshes may go to, as named at the start of the process."""

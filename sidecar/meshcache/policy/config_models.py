@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
 
 from meshcache.policy import values as v
-from meshcache.policy.schema import Head, Quantity, Strict, refuse
+from meshcache.policy.schema import CookieName, Head, Quantity, Strict, refuse
 
 
 class WarmStore(Strict):
@@ -75,6 +75,41 @@ class TrustSpec(Strict):
     score_header: TrustedBy | None = None
 
 
+class NamedBy(Strict):
+    """`{jwtClaim: sub}` or `{mtlsPeer: uri}`: what Envoy has verified."""
+
+    jwt_claim: Annotated[str, BeforeValidator(v.claim)] | None = None
+    mtls_peer: Literal["uri", "dns", "subject"] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> NamedBy:
+        if (self.jwt_claim is None) == (self.mtls_peer is None):
+            raise ValueError("expected one of jwtClaim and mtlsPeer, for example {jwtClaim: sub}")
+        return self
+
+
+class SessionBy(Strict):
+    """`{jwtClaim: sid}` or `{cookie: sid}`: a session is whoever holds its secret."""
+
+    jwt_claim: Annotated[str, BeforeValidator(v.claim)] | None = None
+    cookie: CookieName | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> SessionBy:
+        if (self.jwt_claim is None) == (self.cookie is None):
+            raise ValueError("expected one of jwtClaim and cookie, for example {cookie: sid}")
+        return self
+
+
+class IdentitySpec(Strict):
+    """Who the caller is."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"claims"})
+    subject: NamedBy | None = None
+    tenant: NamedBy | None = None
+    session: SessionBy | None = None
+
+
 class RevisionSpec(Strict):
     """Where the application's revision comes from."""
 
@@ -100,10 +135,11 @@ class Admin(Strict):
 class ConfigSpec(Strict):
     """`CacheConfig.spec`."""
 
-    planned: ClassVar[frozenset[str]] = frozenset({"identity", "telemetry", "signing"})
+    planned: ClassVar[frozenset[str]] = frozenset({"telemetry", "signing"})
     stores: Stores = Stores()
     budgets: Budgets = Budgets()
     trust: TrustSpec = TrustSpec()
+    identity: IdentitySpec = IdentitySpec()
     revision: RevisionSpec | None = None
     admin: Admin = Admin()
 

@@ -115,20 +115,30 @@ class QuerySpec(Strict):
     sort: bool = False
 
 
+_BORDERS = ("tenant", "subject", "session", "revision")
+
+
 class Partition(Strict):
-    """`revision` or `{header: x}`."""
+    """`tenant`, `subject`, `session`, `revision` or `{header: x}`."""
 
     header: HeaderName
+    _word: str = ""
+
+    @property
+    def word(self) -> str:
+        """The word that stands there; empty for a header."""
+        return self._word
 
     @model_validator(mode="wrap")
     @classmethod
     def _words(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Partition:
         if isinstance(value, str):
-            if value in ("tenant", "subject", "session"):
-                raise ValueError(f"{value}: not supported yet")
-            if value != "revision":
-                raise ValueError(f"expected revision or {{header: x-name}}, got {v.shown(value)}")
-            return cls.model_construct(header="")
+            if value not in _BORDERS:
+                words = ", ".join(_BORDERS)
+                raise ValueError(f"expected one of {words}, or {{header: x-name}}, got {v.shown(value)}")
+            border = cls.model_construct(header="")
+            border._word = value
+            return border
         found: Partition = handler(value)
         return found
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from meshcache.experiment.assignment import AssignedBy, Assigner, cookie_value
+from meshcache.policy.identity import Identities
 from meshcache.policy.routing import RouteIndex
 
 if TYPE_CHECKING:
@@ -124,10 +125,12 @@ class Snapshot:
         experiments: tuple[Experiment, ...],
         secret: bytes,
     ) -> None:
-        """`routes` stand in document order; `secret` keys the assignment to arms and is not kept."""
+        """`routes` stand in document order; `secret` keys the assignment to arms and borders, and is not kept."""
         self.generation = generation
         self.digest = digest
         self.config = config
+        self.identities = Identities(config.identity, secret)
+        """Who the callers are."""
         self.policies: Mapping[str, Policy] = MappingProxyType(dict(policies))
         self._lookup_budget = max((policy.tiers.deadline() for policy in policies.values()), default=0.0)
         self.routes = routes

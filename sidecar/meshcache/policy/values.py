@@ -77,6 +77,14 @@ def cookie_name(value: object) -> str:
     return _fitting(value, _TOKEN, "a cookie name such as sid")
 
 
+def claim(value: object) -> str:
+    """The name of a claim at the top of a token (RFC 7519 section 4)."""
+    text = _text(value, "the name of a claim such as sub")
+    if not text or len(text) > 256:
+        raise ValueError(f"expected the name of a claim such as sub, got {shown(text)}")
+    return text
+
+
 def single_value(value: object) -> str:
     """A header value without commas and spaces, so that a header which is sent twice can never equal it."""
     text = _text(value, "a header value such as v2")
