@@ -23,7 +23,7 @@ from meshcache.engine.cache import Cache
 from meshcache.engine.outcome import Answer, Forward
 from meshcache.extproc import wire
 from meshcache.message import Headers, Peer, Request, Response
-from meshcache.policy.compile import compile_documents
+from meshcache.policy.compile import Surroundings, compile_documents
 from meshcache.policy.documents import Documents
 from meshcache.tiers.board import Board
 from meshcache.tiers.hooks import NoHooks
@@ -35,7 +35,7 @@ from meshcache.tiers.signing import Keyring
 from meshcache.tiers.stack import TierStack
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine, Iterable, Mapping
     from pathlib import Path
 
     from meshcache.engine.exchange import Exchange
@@ -71,9 +71,11 @@ def policies(*, config: str = "", more: str = "", name: str = "p", **spec: str) 
     return "\n---\n".join(f"apiVersion: meshcache.dev/v1alpha1\n{document}" for document in documents)
 
 
-def compiled(text: str, generation: int = 1) -> Snapshot:
+def compiled(text: str, generation: int = 1, refresh_clusters: Iterable[str] | None = None) -> Snapshot:
     """The snapshot of policy documents given as one text."""
-    return compile_documents(Documents.of([("test.yaml", text)]), generation=generation, secret=SECRET)
+    around = None if refresh_clusters is None else Surroundings(refresh_clusters=frozenset(refresh_clusters))
+    documents = Documents.of([("test.yaml", text)])
+    return compile_documents(documents, generation=generation, secret=SECRET, surroundings=around)
 
 
 class CountingMeter:
@@ -263,6 +265,7 @@ class Rig:
         copy_bytes: int = 64 << 20,
         lookup_timeout: float = 10.0,
         pods: bool = False,
+        refresh_clusters: Iterable[str] | None = None,
     ) -> None:
         """With `pods` each worker is a pod of its own as far as leases go, and what they share is `fleet`."""
         self.path = path
@@ -271,6 +274,7 @@ class Rig:
         self.fleet = Pods(self.clock) if pods else None
         self.keyring = Keyring([b"k" * 32], SECRET)
         self._text = text
+        self._refresh_clusters = refresh_clusters
         self._sizes = {"hot_bytes": hot_bytes, "copy_bytes": copy_bytes}
         self._count = workers
         self._lookup_timeout = lookup_timeout
@@ -315,7 +319,7 @@ class Rig:
 
     def install(self, text: str) -> None:
         """Put policies in force in every worker."""
-        snapshot = compiled(text)
+        snapshot = compiled(text, refresh_clusters=self._refresh_clusters)
         for worker in self.workers:
             worker.cache.install(snapshot)
 

@@ -111,7 +111,7 @@ class OriginRefresher:
         self._arrivals = asyncio.Semaphore(0)
 
     async def fetch(self, request: RefreshRequest, limit: int, budget: CopyBudget) -> tuple[Response, bytes]:
-        sent = Request("GET", request.authority, request.path, request.headers, request.scheme)
+        sent = Request("GET", request.authority, request.path, request.headers, request.scheme, cluster=request.cluster)
         self.asked.append(sent)
         self._arrivals.release()
         await self.may_go.wait()

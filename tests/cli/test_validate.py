@@ -124,3 +124,17 @@ def test_help_has_an_example_and_loads_only_what_it_needs() -> None:
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "meshcache", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("meshcache ")
+
+
+def test_clusters_of_refreshes_are_checked_where_they_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "apiVersion: meshcache.dev/v1alpha1\nkind: CachePolicy\nmetadata: {name: p}\nspec:\n  refresh: {via: replica}\n"
+    )
+    assert run(capsys, "validate", str(file))[0] == 0
+    assert run(capsys, "validate", "--refresh-cluster", "replica", str(file))[0] == 0
+    status, _, said = run(capsys, "validate", "--refresh-cluster", "other", str(file))
+    assert status == 1
+    assert f"{file}:5:18: spec.refresh.via: replica is none of the clusters" in said

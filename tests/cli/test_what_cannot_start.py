@@ -20,6 +20,14 @@ spec: {stores: {warm: {url: "%s"}}}
 """
 
 
+VIA = """\
+apiVersion: meshcache.dev/v1alpha1
+kind: CachePolicy
+metadata: {name: p}
+spec: {refresh: {via: replica}}
+"""
+
+
 @pytest.fixture
 def told(place, capsys, monkeypatch):
     """Runs a command in this process; returns the lines on stderr. Starting a process is an error."""
@@ -62,6 +70,12 @@ def told(place, capsys, monkeypatch):
         (("--origin", "http://x:port"), "--origin 'http://x:port' is malformed"),
         (("--origin", "http://[::1"), "is malformed"),
         (("--origin", "http://x:80/path"), "give scheme, host and port only"),
+        (("--refresh-cluster", "replica"), "--refresh-cluster 'replica' is not NAME=URL"),
+        (("--refresh-cluster", "a b=http://x"), "expected the name of an Envoy cluster, got 'a b'"),
+        (("--refresh-cluster", "envoy=http://x"), "envoy is what `refresh.via` has by default"),
+        (("--refresh-cluster", "origin=http://x"), "there is a cluster of this name already"),
+        (("--refresh-cluster", "a=http://x", "--refresh-cluster", "a=http://y"), "of this name already"),
+        (("--refresh-cluster", "a=ftp://x"), "--refresh-cluster a: 'ftp://x' is not http://HOST:PORT"),
         (("--listen", "8080"), "--listen '8080' is not HOST:PORT"),
         (("--listen", "203.0.113.7:80"), "--listen 203.0.113.7:80 cannot be used"),
         (("--metrics-listen", "x"), "--metrics-listen 'x' is not HOST:PORT"),
@@ -82,6 +96,8 @@ def test_up_tells_what_cannot_work(told, arguments, expected):
         (("--metrics-listen", "127.0.0.1:99999"), "is not HOST:PORT"),
         (("--data", "policies/a.yaml/x"), "cannot make the data folder"),
         (("--data", "d" * 120), "too long for a unix socket"),
+        (("--refresh-cluster", "a"), "--refresh-cluster needs Envoy's refresh listener: --refresh-url unix:<path>"),
+        (("--refresh-cluster", "a/", "--refresh-url", "unix:r"), "expected the name of an Envoy cluster, got 'a/'"),
         (("--warm", "http://cache"), "--warm: expected a URL such as redis://"),
         (("--warm", "redis://"), "--warm: expected a URL such as redis://"),
         (("--cold", "s3://bucket"), "--cold: s3://: not supported yet"),
@@ -127,3 +143,11 @@ def test_bad_policies_without_earlier_ones(place, told):
     assert first == "meshcache: the policies are refused, and there is no earlier set to serve by:"
     assert lines[0].startswith("policies/a.yaml:4:")
     assert "spec.eviction" in lines[0]
+
+
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_a_policy_whose_refreshes_would_go_to_an_unknown_cluster(place, told, command):
+    place.write(VIA)
+    lines = told(command)
+    assert "refresh.via: replica is none of the clusters that refreshes may go to" in lines[-1]
+    assert "start meshcache with --refresh-cluster replica" in lines[-1]

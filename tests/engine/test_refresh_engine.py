@@ -188,6 +188,45 @@ async def test_where_the_revision_is_envoy_s_choice_nothing_is_refreshed(tmp_pat
         assert rig.refresher.asked == []
 
 
+BY_CLUSTER = policies(freshness="{defaultTtl: 10s, staleWhileRevalidate: 30s}", config="revision: {from: envoyCluster}")
+
+
+@pytest.mark.parametrize(("cluster", "refreshed"), [("v1", True), ("v3", False), ("", False)])
+async def test_but_through_the_cluster_that_it_is_of(tmp_path: Path, cluster: str, refreshed: bool) -> None:
+    async with Rig(tmp_path, BY_CLUSTER, refresh_clusters=["v1", "v2"]) as rig:
+        rig.origin.says("/a", b"old")
+        await rig.get(cluster=cluster)
+        await rig.get(cluster="v2")
+        rig.clock.pass_by(15)
+        assert (await rig.get(cluster=cluster)).decision == ("stale-swr" if refreshed else "miss")
+        await rig.settle()
+        assert [request.cluster for request in rig.refresher.asked] == ["v1"] * refreshed
+
+
+@pytest.mark.parametrize(("cluster", "decision"), [("v1", "stale-swr"), ("v2", "miss")])
+async def test_and_through_no_other_that_a_policy_names(tmp_path: Path, cluster: str, decision: str) -> None:
+    text = BY_CLUSTER.replace("spec:\n", "spec:\n  refresh: {via: v1}\n", 1)
+    async with Rig(tmp_path, text, refresh_clusters=["v1", "v2"]) as rig:
+        rig.origin.says("/a", b"old")
+        await rig.get(cluster=cluster)
+        rig.clock.pass_by(15)
+        assert (await rig.get(cluster=cluster)).decision == decision
+
+
+@pytest.mark.parametrize(("via", "cluster"), [("envoy", ""), ("replica", "replica")])
+async def test_a_refresh_goes_where_the_policy_says(tmp_path: Path, via: str, cluster: str) -> None:
+    text = policies(freshness="{defaultTtl: 10s, staleWhileRevalidate: 30s}", refresh=f"{{via: {via}}}")
+    async with Rig(tmp_path, text, refresh_clusters=["replica"]) as rig:
+        await stale(rig)
+        # What Envoy chose for the client says nothing here, and no header does.
+        await rig.get("/a", {"x-meshcache-refresh-cluster": "other"}, cluster="origin")
+        await rig.settle()
+        (sent,) = rig.refresher.asked
+        assert sent.cluster == cluster
+        assert "x-meshcache-refresh-cluster" not in sent.headers
+        assert (await rig.get()).body == b"new"
+
+
 async def test_without_a_refresher_the_client_waits(tmp_path: Path) -> None:
     async with Rig(tmp_path, SWR) as rig:
         rig.cache.refresher = None

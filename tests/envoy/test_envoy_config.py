@@ -48,6 +48,27 @@ async def test_the_filters_fit_into_an_envoy_of_ones_own(options):
     assert await validate_config(to_json(own)) is None
 
 
+@pytest.mark.e2e
+async def test_so_does_a_listener_for_refreshes_to_ones_own_clusters(options):
+    names = ("outbound|80|v1|shop.default.svc.cluster.local", "outbound|80|v2|shop.default.svc.cluster.local")
+    flags = [f"--refresh-cluster={name}" for name in names]
+    parts = json.loads(run("--format", "filter", "--json", *flags).output)
+    (listener,) = parts["listeners"]
+    own = to_plain(build_bootstrap(options))
+    resources = own["static_resources"]
+    resources["listeners"] = [resources["listeners"][0], listener]
+    resources["clusters"] += [{**resources["clusters"][1], "name": name} for name in names]
+    assert await validate_config(to_json(own)) is None
+
+
+@pytest.mark.e2e
+async def test_further_places_for_refreshes(options):
+    result = run("--json", "--refresh-cluster", "replica=https://replica.test")
+    plain = json.loads(result.output)
+    assert [cluster["name"] for cluster in plain["static_resources"]["clusters"]] == ["meshcache", "origin", "replica"]
+    assert await validate_config(result.output) is None
+
+
 def test_the_timeout_follows_from_the_policies(tmp_path):
     (tmp_path / "slow.yaml").write_text(
         "apiVersion: meshcache.dev/v1alpha1\nkind: CachePolicy\nmetadata: {name: slow}\n"

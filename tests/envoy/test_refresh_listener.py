@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from envoy_data_plane.envoy.config.core.v3 import DataSource
 from envoy_data_plane.envoy.config.route.v3 import DirectResponseAction, Route, RouteMatch
+from envoy_rig import RecordingOrigin
 
 from meshcache.engine.fill import CopyBudget
 from meshcache.engine.ports import RefreshError, RefreshRequest
-from meshcache.envoy import bootstrap
+from meshcache.envoy import bootstrap, filters
+from meshcache.envoy.clusters import Origin
 from meshcache.envoy.process import EnvoyProcess
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.message import Headers
@@ -21,10 +25,11 @@ async def fetch(make_rig):
     """Makes one refresh by way of the Envoy that runs with the given options."""
     refreshers = []
 
-    async def refresh(options, fields=()):
+    async def refresh(options, fields=(), cluster=""):
         refresher = HttpRefresher(f"unix:{options.refresh_socket}")
         refreshers.append(refresher)
-        return await refresher.fetch(RefreshRequest("http", "a", "/a", Headers(fields)), 1000, CopyBudget(1000))
+        request = RefreshRequest("http", "a", "/a", Headers(fields), cluster)
+        return await refresher.fetch(request, 1000, CopyBudget(1000))
 
     yield refresh
     for refresher in refreshers:
@@ -82,3 +87,38 @@ async def test_a_request_that_envoy_refuses_before_any_filter(make_rig, fetch):
     with pytest.raises(RefreshError, match="Envoy answered 431 itself"):
         await fetch(rig.options, [(f"x-{number}", "1") for number in range(250)])
     assert rig.origin.heads == []
+
+
+@pytest.fixture
+async def replica():
+    """A second origin that says who it is."""
+    origin = RecordingOrigin(answer=b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nreplica")
+    async with await asyncio.start_server(origin.serve, "127.0.0.1", 0) as listener:
+        origin.port = listener.sockets[0].getsockname()[1]
+        yield origin
+
+
+async def test_a_refresh_goes_to_the_cluster_that_it_names(make_rig, fetch, replica):
+    where = Origin("127.0.0.1", replica.port, host_header="replica.test")
+    rig = await make_rig(refresh_clusters={"replica": where})
+    bodies = [(await fetch(rig.options, cluster=name))[1] for name in ("", "origin", "replica")]
+    assert bodies == [b"ok", b"ok", b"replica"]
+    (head,) = replica.heads
+    assert "\r\nhost: replica.test\r\n" in head
+    assert "x-meshcache" not in head + "".join(rig.origin.heads), "the choice is no affair of the origin"
+
+
+@pytest.mark.parametrize("name", ["meshcache", "replica2", "127.0.0.1:9", "origin, replica"])
+async def test_a_refresh_for_another_cluster_goes_nowhere(make_rig, fetch, replica, name):
+    rig = await make_rig(refresh_clusters={"replica": Origin("127.0.0.1", replica.port)})
+    with pytest.raises(RefreshError, match="Envoy answered 404 itself"):
+        await fetch(rig.options, cluster=name)
+    assert (rig.origin.heads, replica.heads) == ([], [])
+
+
+async def test_a_client_cannot_choose_the_cluster(make_rig, replica):
+    rig = await make_rig(refresh_clusters={"replica": Origin("127.0.0.1", replica.port)})
+    answer = await rig.client.get("/a", headers={filters.REFRESH_CLUSTER_HEADER: "replica"})
+    assert answer.text == "ok"
+    assert replica.heads == []
+    assert filters.REFRESH_CLUSTER_HEADER not in rig.sidecar.headers()

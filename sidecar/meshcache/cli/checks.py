@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
+from meshcache.cli.options import refresh_cluster_name
 from meshcache.cli.paths import shipped_policies
 from meshcache.envoy.clusters import Origin
 from meshcache.observe.logs import redact
@@ -17,21 +18,37 @@ from meshcache.tiers.base import TierError
 from meshcache.tiers.redis import RedisTier
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from meshcache.policy.snapshot import Snapshot
 
 REDIS_TIMEOUT: Final = 3.0
 
 
-def parse_origin(text: str) -> Origin:
+def parse_origin(text: str, option: str = "--origin") -> Origin:
     """`--origin`: scheme, host and port, nothing else. The origin sees its own name as `host`."""
-    parts, port = _split(text, "--origin")
+    parts, port = _split(text, option)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise StartError(f"--origin {redact(text)!r} is not http://HOST:PORT or https://HOST:PORT")
+        raise StartError(f"{option} {redact(text)!r} is not http://HOST:PORT or https://HOST:PORT")
     if parts.username or parts.password or parts.path.strip("/") or parts.query or parts.fragment:
-        raise StartError(f"--origin {redact(text)!r}: give scheme, host and port only; paths come from the requests")
+        raise StartError(f"{option} {redact(text)!r}: give scheme, host and port only; paths come from the requests")
     tls = parts.scheme == "https"
     authority = parts.netloc if port is not None else parts.netloc.rstrip(":")
     return Origin(parts.hostname, port or (443 if tls else 80), tls=tls, host_header=authority)
+
+
+def parse_refresh_clusters(given: Sequence[str], *, reserved: str = "") -> dict[str, Origin]:
+    """`--refresh-cluster NAME=URL`, each: the name of an Envoy cluster to be made, and where it leads."""
+    found: dict[str, Origin] = {}
+    for text in given:
+        name, mark, url = text.partition("=")
+        if not mark:
+            raise StartError(f"--refresh-cluster {redact(text)!r} is not NAME=URL, such as replica=http://HOST:PORT")
+        refresh_cluster_name(name)
+        if name in found or name == reserved:
+            raise StartError(f"--refresh-cluster {name}: there is a cluster of this name already")
+        found[name] = parse_origin(url, f"--refresh-cluster {name}:")
+    return found
 
 
 async def check_warm(url: str, option: str) -> None:

@@ -34,6 +34,15 @@ def envoy_config(
             show_default=False,
         ),
     ] = None,
+    refresh_cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=URL]",
+            help="Cluster that background refreshes may go to by name; may be repeated. bootstrap: with the URL of the"
+            " cluster to be made; filter: without, for one that your Envoy has.",
+            show_default=False,
+        ),
+    ] = None,
     format: Annotated[  # noqa: A002 - the option's name on the command line
         Literal["bootstrap", "filter"],
         typer.Option(
@@ -45,7 +54,8 @@ def envoy_config(
     """Print Envoy configuration that puts the sidecar in front of an origin.
 
     Of `--format filter`, the first filter goes in front of all filters, ext_proc behind authentication and
-    authorization, the router last; the cluster goes to the others.
+    authorization, the router last; the cluster goes to the others. With --refresh-cluster there is a listener for
+    background refreshes as well, which go to the first of these clusters unless a policy names another.
 
     Example: meshcache envoy-config --origin http://127.0.0.1:9000 --workers 2 > envoy.yaml
     """
@@ -58,9 +68,9 @@ def envoy_config(
     try:
         timeout = _timeout(policies)
         if format == "filter":
-            plain = _filters(sockets, timeout)
+            plain = _filters(sockets, timeout, socket_dir, refresh_cluster or [])
         else:
-            plain = _bootstrap(origin, listen, socket_dir, sockets, timeout)
+            plain = _bootstrap(origin, listen, socket_dir, sockets, timeout, refresh_cluster or [])
     except (StartError, PolicyErrors, ValueError) as error:
         raise CommandError(str(error)) from error
     typer.echo(to_json(plain) if json else to_yaml(plain), nl=False)
@@ -76,8 +86,12 @@ def _timeout(policies: Path | None) -> float:
     return message_timeout(compile_documents(documents, generation=0, secret=b"").lookup_budget())
 
 
-def _filters(sockets: Sequence[Path], timeout: float) -> dict[str, Any]:
+def _filters(
+    sockets: Sequence[Path], timeout: float, socket_dir: Path, refresh_clusters: Sequence[str]
+) -> dict[str, Any]:
+    from meshcache.cli.options import refresh_cluster_name
     from meshcache.envoy import clusters, filters
+    from meshcache.envoy.bootstrap import refresh_listener, to_cluster
     from meshcache.envoy.render import to_plain
 
     chain = [
@@ -85,15 +99,27 @@ def _filters(sockets: Sequence[Path], timeout: float) -> dict[str, Any]:
         filters.ext_proc(message_timeout=timeout),
         filters.router(),
     ]
-    return {
+    parts: dict[str, Any] = {
         "http_filters": [to_plain(item) for item in chain],
         "clusters": [to_plain(clusters.sidecar_cluster(sockets))],
     }
+    if refresh_clusters:
+        ways = {name: to_cluster(name) for name in map(refresh_cluster_name, refresh_clusters)}
+        parts["listeners"] = [to_plain(refresh_listener(socket_dir / "refresh.sock", ways))]
+    return parts
 
 
-def _bootstrap(origin: str, listen: str, socket_dir: Path, sockets: Sequence[Path], timeout: float) -> dict[str, Any]:
-    from meshcache.cli.checks import parse_origin
+def _bootstrap(
+    origin: str,
+    listen: str,
+    socket_dir: Path,
+    sockets: Sequence[Path],
+    timeout: float,
+    refresh_clusters: Sequence[str],
+) -> dict[str, Any]:
+    from meshcache.cli.checks import parse_origin, parse_refresh_clusters
     from meshcache.envoy.bootstrap import BootstrapOptions, build_bootstrap
+    from meshcache.envoy.clusters import ORIGIN_CLUSTER
     from meshcache.envoy.render import to_plain
     from meshcache.process import parse_address
 
@@ -104,5 +130,6 @@ def _bootstrap(origin: str, listen: str, socket_dir: Path, sockets: Sequence[Pat
         refresh_socket=socket_dir / "refresh.sock",
         admin=socket_dir / "envoy-admin.sock",
         message_timeout=timeout,
+        refresh_clusters=parse_refresh_clusters(refresh_clusters, reserved=ORIGIN_CLUSTER),
     )
     return to_plain(build_bootstrap(options))

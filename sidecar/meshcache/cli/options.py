@@ -26,6 +26,26 @@ MetricsListen = Annotated[
         show_default=False,
     ),
 ]
+RefreshClusters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--refresh-cluster",
+        metavar="NAME=URL",
+        help="Further place for background refreshes, for `refresh.via: NAME` in policies; may be repeated.",
+        show_default=False,
+    ),
+]
 DrainTimeout = Annotated[float, typer.Option(min=0, max=600, help="Seconds for requests in flight when told to stop.")]
 LogLevel = Annotated[Level, typer.Option(help="Least severe level that is logged.")]
 LogRequests = Annotated[bool, typer.Option("--log-requests", help="Log one line for each request, at level info.")]
+
+
+def refresh_cluster_name(text: str) -> str:
+    """`--refresh-cluster NAME`: a name that `refresh.via` of a policy may hold. Raises `StartError`."""
+    from meshcache.policy.values import cluster
+    from meshcache.process import StartError
+
+    try:
+        return cluster(text)
+    except ValueError as error:
+        raise StartError(f"--refresh-cluster: {error}") from error

@@ -28,6 +28,15 @@ def serve(
     refresh_url: Annotated[
         str, typer.Option(help="Where background refreshes go: unix:<path> or http://HOST:PORT.")
     ] = "",
+    refresh_cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Envoy cluster that a policy may name in `refresh.via`; may be repeated. --refresh-url is then a"
+            " listener as `envoy-config` makes it.",
+            show_default=False,
+        ),
+    ] = None,
     revision: Annotated[str, typer.Option(help="Revision of the application, part of every key.")] = "",
     pod_labels: Annotated[Path, typer.Option(help="The pod's labels, from the downward API.")] = Path(
         "/etc/podinfo/labels"
@@ -74,6 +83,7 @@ def serve(
         cold_url=cold,
         metrics_listen=metrics_listen,
         refresh_url=refresh_url,
+        refresh_clusters=tuple(refresh_cluster or ()),
         revision=revision,
         pod_labels=pod_labels,
         keys=keys,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from meshcache import __version__
 from meshcache.admin.app import admin_app, metrics_app
 from meshcache.admin.server import EmbeddedServer
-from meshcache.cli.options import DEFAULT_METRICS_LISTEN
+from meshcache.cli.options import DEFAULT_METRICS_LISTEN, refresh_cluster_name
 from meshcache.cli.paths import admin_socket
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.extproc.control import WorkerOptions
@@ -42,6 +42,7 @@ class SidecarOptions:
     metrics_listen: str
     """Empty: what the policies say, or else `DEFAULT_METRICS_LISTEN`."""
     refresh_url: str
+    refresh_clusters: tuple[str, ...]
     revision: str
     pod_labels: Path
     keys: Path | None
@@ -63,6 +64,7 @@ class SidecarOptions:
             cold_url=self.cold_url,
             keys_dir="" if self.keys is None else str(self.keys.absolute()),
             refresh_url=self.refresh_url,
+            refresh_clusters=self.refresh_clusters,
             revision=self.revision,
             pod_labels_path=str(self.pod_labels),
             drain_timeout=self.drain_timeout,
@@ -89,6 +91,14 @@ def check_store_urls(warm: str, cold: str) -> None:
                 check(text)
         except ValueError as error:
             raise StartError(f"{option}: {error}") from error
+
+
+def check_refresh_clusters(options: SidecarOptions) -> None:
+    """Refuse names that no policy could hold, and names without a listener that knows them. Raises `StartError`."""
+    for name in options.refresh_clusters:
+        refresh_cluster_name(name)
+    if options.refresh_clusters and not options.refresh_url.startswith("unix:"):
+        raise StartError("--refresh-cluster needs Envoy's refresh listener: --refresh-url unix:<path>")
 
 
 async def run_sidecar(options: SidecarOptions) -> int:
@@ -144,6 +154,7 @@ class _Sidecar:
         """Everything that can fail comes before the first worker."""
         options = self._options
         check_store_urls(options.warm_url, options.cold_url)
+        check_refresh_clusters(options)
         make_folder(options.data, "data")
         make_folder(options.data / "run", "socket")
         self._lock.acquire()

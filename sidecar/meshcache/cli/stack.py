@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import msgspec
 
-from meshcache.cli.checks import cached_path, check_warm, parse_origin, policy_folder
+from meshcache.cli.checks import cached_path, check_warm, parse_origin, parse_refresh_clusters, policy_folder
 from meshcache.cli.parts import EnvoyPart, ModulePart, Part, keep
 from meshcache.cli.paths import DEFAULT_DATA, admin_socket
 from meshcache.cli.sidecar import check_store_urls, fail
 from meshcache.envoy.binary import EnvoyError
 from meshcache.envoy.bootstrap import BootstrapOptions
-from meshcache.envoy.clusters import Origin
+from meshcache.envoy.clusters import ORIGIN_CLUSTER, Origin
 from meshcache.envoy.process import EnvoyProcess
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.extproc.control import WorkerOptions
@@ -55,6 +55,7 @@ class StackOptions:
     data: Path
     metrics_listen: str
     latency_ms: int
+    refresh_clusters: tuple[str, ...]
     drain_timeout: float
     log_level: str
     log_requests: bool
@@ -136,6 +137,7 @@ class _Stack:
             # Not as arguments: a URL may hold a password, and arguments can be read by everyone on the machine.
             environment={"MESHCACHE_WARM": options.warm, "MESHCACHE_COLD": options.cold},
         )
+        self._refresh_clusters: dict[str, Origin] = {}
         self._envoy: EnvoyPart | None = None
         self._envoy_waits = 0.0
         self._cached_path: str | None = None
@@ -154,6 +156,7 @@ class _Stack:
         if options.metrics_listen:
             parse_address(options.metrics_listen, "--metrics-listen")
         origin = parse_origin(options.origin) if options.origin else None
+        self._refresh_clusters = parse_refresh_clusters(options.refresh_clusters, reserved=ORIGIN_CLUSTER)
         check_store_urls(options.warm, options.cold)
         with bind_tcp(host, port, "--listen") as probe:
             # The port is settled here, so that an Envoy that is started again gets the same.
@@ -180,6 +183,7 @@ class _Stack:
                 refresh_socket=self._run / "refresh.sock",
                 admin=self._run / "envoy-admin.sock",
                 message_timeout=self._envoy_waits,
+                refresh_clusters=self._refresh_clusters,
             ),
             self._data / "envoy",
         )
@@ -227,7 +231,14 @@ class _Stack:
     async def _check_policies(self) -> None:
         """What the sidecar will start with: there is a set, its Redis answers, and Envoy waits as long as it needs."""
         # The options that the sidecar takes from the command line here; the others are as `serve` has them by default.
-        worker = WorkerOptions(index=0, workers=1, socket_path="", data_dir="", warm_url=self._options.warm)
+        worker = WorkerOptions(
+            index=0,
+            workers=1,
+            socket_path="",
+            data_dir="",
+            warm_url=self._options.warm,
+            refresh_clusters=(ORIGIN_CLUSTER, *self._refresh_clusters),
+        )
         kept = LastGoodFile(self._data / LAST_GOOD_NAME).load()
         snapshot = first_set(FolderSource(self._policies), kept, surroundings(worker)).snapshot
         self._envoy_waits = message_timeout(snapshot.lookup_budget())
@@ -251,6 +262,7 @@ class _Stack:
             *("--metrics-listen", self._metrics_listen),
             *("--refresh-url", f"unix:{self._run / 'refresh.sock'}", "--drain-timeout", str(options.drain_timeout)),
             *("--lookup-timeout", str(self._envoy_waits), "--log-level", options.log_level),
+            *(f"--refresh-cluster={name}" for name in (ORIGIN_CLUSTER, *self._refresh_clusters)),
             *(["--log-requests"] if options.log_requests else []),
         ]
 

@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from meshcache.cli.options import Cold, Data, DrainTimeout, LogLevel, LogRequests, MetricsListen, Warm, Workers
+from meshcache.cli.options import (
+    Cold,
+    Data,
+    DrainTimeout,
+    LogLevel,
+    LogRequests,
+    MetricsListen,
+    RefreshClusters,
+    Warm,
+    Workers,
+)
 from meshcache.cli.paths import DEFAULT_DATA
 
 
@@ -30,6 +40,7 @@ def up(
     data: Data = DEFAULT_DATA,
     metrics_listen: MetricsListen = "",
     latency_ms: Annotated[int, typer.Option(min=0, max=30_000, help="Delay of the demo origin.")] = 150,
+    refresh_cluster: RefreshClusters = None,
     drain_timeout: DrainTimeout = 10.0,
     log_level: LogLevel = "info",
     log_requests: LogRequests = False,
@@ -50,6 +61,7 @@ def up(
         data=data,
         metrics_listen=metrics_listen,
         latency_ms=latency_ms,
+        refresh_clusters=tuple(refresh_cluster or ()),
         drain_timeout=drain_timeout,
         log_level=log_level,
         log_requests=log_requests,

@@ -18,6 +18,14 @@ def validate(
     paths: Annotated[
         list[Path] | None, typer.Argument(help="Policy files, or folders of them; `policies` when none is given.")
     ] = None,
+    refresh_cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Cluster that refreshes may go to, as for `serve`; may be repeated.  [default: any]",
+            show_default=False,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Check policy files: everything that is wrong, with file, line, column and field.
@@ -33,7 +41,8 @@ def validate(
     given = paths or [Path("policies")]
     documents = read_files(given)
     try:
-        snapshot = compile_documents(documents, generation=0, secret=b"")
+        clusters = None if refresh_cluster is None else frozenset(refresh_cluster)
+        snapshot = compile_documents(documents, generation=0, secret=b"", refresh_clusters=clusters)
         if not documents.files:
             # For a running sidecar an empty folder is a set that caches nothing; here it is a wrong path.
             missing = [PolicyError(str(path), 0, 0, "", "holds no policy files (*.yaml, *.yml)") for path in given]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from envoy_data_plane.envoy.config.listener.v3 import (
 )
 from envoy_data_plane.envoy.config.route.v3 import (
     DirectResponseAction,
+    HeaderMatcher,
     RetryPolicy,
     Route,
     RouteAction,
@@ -46,13 +47,14 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
     LocalReplyConfig,
     ResponseMapper,
 )
+from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 
 from meshcache.envoy import clusters, filters
 from meshcache.envoy.clusters import Origin, pipe, socket_address
 from meshcache.envoy.render import pack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 MAIN_LISTENER = "meshcache"
 REFRESH_LISTENER = "meshcache-refresh"
@@ -92,11 +94,14 @@ class BootstrapOptions:
     filters_before: tuple[HttpFilter, ...] = ()
     """Filters in front of the cache, such as RBAC: what they refuse, a hit does not answer."""
     direct_responses: tuple[DirectResponse, ...] = ()
+    refresh_clusters: Mapping[str, Origin] = field(default_factory=dict)
+    """Further origins by the names of their clusters: only refreshes go there, and only those that name them."""
 
 
 def build_bootstrap(options: BootstrapOptions) -> Bootstrap:
     """The whole configuration. Raises ValueError for a socket path that is too long or a missing CA bundle."""
     cluster_list = [clusters.origin_cluster(options.origin)]
+    cluster_list += [clusters.origin_cluster(origin, name=name) for name, origin in options.refresh_clusters.items()]
     if options.cache:
         cluster_list.insert(0, clusters.sidecar_cluster(options.worker_sockets))
     admin = pipe(options.admin, 0o600) if isinstance(options.admin, Path) else socket_address(*options.admin)
@@ -129,13 +134,30 @@ def _main_listener(options: BootstrapOptions) -> Listener:
 
 
 def _refresh_listener(options: BootstrapOptions) -> Listener:
-    """Background refreshes enter here and go to the origin only, whatever address a request named."""
-    manager = _connection_manager("refresh", [filters.request_strip(), filters.router()], [_to_origin(options.origin)])
+    ways = {clusters.ORIGIN_CLUSTER: options.origin, **options.refresh_clusters}
+    return refresh_listener(options.refresh_socket, {name: _to(name, origin) for name, origin in ways.items()})
+
+
+def refresh_listener(socket: Path, ways: Mapping[str, RouteAction]) -> Listener:
+    """Background refreshes enter here and go to fixed clusters only, whatever address a request named.
+
+    `ways` leads to each cluster by its name, the first also for refreshes that name none. One that names another gets
+    Envoy's own 404: the routes are chosen before the header is stripped.
+    """
+    default, *_ = ways.values()
+    named = [Route(match=RouteMatch(prefix="/", headers=[_names(name)]), route=action) for name, action in ways.items()]
+    unnamed = HeaderMatcher(name=filters.REFRESH_CLUSTER_HEADER, present_match=False)
+    routes = [*named, Route(match=RouteMatch(prefix="/", headers=[unnamed]), route=default)]
+    manager = _connection_manager("refresh", [filters.request_strip(), filters.router()], routes)
     # The origin's own answers cannot carry the mark: the router's filters take internal headers from them.
     mark = HeaderValueOption(header=HeaderValue(key=filters.LOCAL_REPLY_HEADER, value="1"))
     every_one = AccessLogFilter(not_health_check_filter=NotHealthCheckFilter())
     manager.local_reply_config = LocalReplyConfig(mappers=[ResponseMapper(filter=every_one, headers_to_add=[mark])])
-    return _listener(REFRESH_LISTENER, pipe(options.refresh_socket, 0o600), manager)
+    return _listener(REFRESH_LISTENER, pipe(socket, 0o600), manager)
+
+
+def _names(cluster: str) -> HeaderMatcher:
+    return HeaderMatcher(name=filters.REFRESH_CLUSTER_HEADER, string_match=StringMatcher(exact=cluster))
 
 
 def _listener(name: str, address: Address, manager: HttpConnectionManager) -> Listener:
@@ -182,14 +204,23 @@ def _direct(response: DirectResponse) -> Route:
 
 
 def _to_origin(origin: Origin) -> Route:
-    action = RouteAction(
-        cluster=clusters.ORIGIN_CLUSTER,
+    return Route(match=RouteMatch(prefix="/"), route=_to(clusters.ORIGIN_CLUSTER, origin))
+
+
+def _to(cluster: str, origin: Origin) -> RouteAction:
+    action = to_cluster(cluster)
+    if origin.host_header:
+        action.host_rewrite_literal = origin.host_header
+        action.append_x_forwarded_host = True
+    return action
+
+
+def to_cluster(cluster: str) -> RouteAction:
+    """The way of a request to a cluster."""
+    return RouteAction(
+        cluster=cluster,
         # No bound on the whole answer: a model may stream for minutes. Silence is bounded by the idle timeout.
         timeout=timedelta(0),
         # Only failures in which the origin has seen nothing of the request.
         retry_policy=RetryPolicy(retry_on="connect-failure,refused-stream,reset-before-request", num_retries=1),
     )
-    if origin.host_header:
-        action.host_rewrite_literal = origin.host_header
-        action.append_x_forwarded_host = True
-    return Route(match=RouteMatch(prefix="/"), route=action)

@@ -210,8 +210,8 @@ def _is_ip(host: str) -> bool:
     return True
 
 
-def origin_cluster(origin: Origin, *, connect_timeout: float = 5.0) -> Cluster:
-    """The origin: HTTP/1.1, or over TLS what ALPN agrees on; `connect_timeout` in seconds."""
+def origin_cluster(origin: Origin, *, name: str = ORIGIN_CLUSTER, connect_timeout: float = 5.0) -> Cluster:
+    """The origin, as `name`: HTTP/1.1, or over TLS what ALPN agrees on; `connect_timeout` in seconds."""
     http1 = Http1ProtocolOptions(enable_trailers=True)
     http = HttpProtocolOptions(
         common_http_protocol_options=CommonHttpProtocolOptions(
@@ -223,10 +223,10 @@ def origin_cluster(origin: Origin, *, connect_timeout: float = 5.0) -> Cluster:
         )
     )
     cluster = Cluster(
-        name=ORIGIN_CLUSTER,
+        name=name,
         connect_timeout=timedelta(seconds=connect_timeout),
         lb_policy=ClusterLbPolicy.ROUND_ROBIN,
-        load_assignment=_assignment(ORIGIN_CLUSTER, [socket_address(origin.host, origin.port)]),
+        load_assignment=_assignment(name, [socket_address(origin.host, origin.port)]),
         circuit_breakers=_circuit_breakers(),
     )
     if _is_ip(origin.host):

@@ -33,6 +33,10 @@ INTERNAL_PREFIX = "x-meshcache-"
 LOCAL_REPLY_HEADER = INTERNAL_PREFIX + "local-reply"
 """On an answer to a refresh: Envoy made it, not the origin. `extproc.refresher` looks for it."""
 
+REFRESH_CLUSTER_HEADER = INTERNAL_PREFIX + "refresh-cluster"
+"""On a refresh: the name of the cluster that it goes to. Only the refresh listener looks at it, and only for the names
+that it was configured with. `extproc.refresher` sets it."""
+
 SIDECAR_CLUSTER = "meshcache"
 AUTHORITY = "meshcache"
 """`:authority` of calls to the sidecar. Unset, it is the cluster's name, which in Istio is no valid authority."""
