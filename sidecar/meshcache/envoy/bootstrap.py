@@ -124,6 +124,9 @@ def _main_listener(options: BootstrapOptions) -> Listener:
     # Edge defaults: a client's x-forwarded-for never becomes the peer address that `trust` is judged by.
     manager.use_remote_address = True
     manager.upgrade_configs = [HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")]
+    # Interim responses (100, 102, 103, 104) go through to the client (RFC 9110 section 15.2), past ext_proc, which sees
+    # final responses only. What a client announces by `expect: 100-continue` is then for the origin to judge.
+    manager.proxy_100_continue = True
     listener = _listener(MAIN_LISTENER, socket_address(*options.listen), manager)
     listener.traffic_direction = TrafficDirection.INBOUND
     if options.concurrency > 1:
