@@ -32,7 +32,7 @@ class Pods:
         await asyncio.sleep(0)
         return self.lease(key, seconds)
 
-    async def release(self, lease: FleetLease) -> None:
+    async def release(self, lease: FleetLease, *, shun: float = 0.0) -> None:  # noqa: ARG002 - refreshes shun nothing
         held = self._held.get(lease.key)
         if held is not None and held[0] == lease.token:
             del self._held[lease.key]

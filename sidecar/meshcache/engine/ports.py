@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from meshcache.decisions import RefreshCause, RefreshOutcome, Stage, TierName
     from meshcache.engine.fill import CopyBudget
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Headers, Response
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +55,99 @@ class Leases(Protocol):
         ...
 
 
+class PodLeases(Leases, Protocol):
+    """`Leases`, and what the processes of the pod tell each other of keys. Nothing here waits.
+
+    The lease of a process that has died, or does not get on, is free within a second or two.
+    """
+
+    def leased(self, key: bytes) -> bool:
+        """Whether someone has the lease of `key` now."""
+        ...
+
+    def shun(self, key: bytes, seconds: float) -> None:
+        """Remember for `seconds` that answers for `key` are not for sharing. May be forgotten sooner."""
+        ...
+
+    def shunned(self, key: bytes) -> bool:
+        """Whether that is remembered of `key`."""
+        ...
+
+    def readmit(self, key: bytes) -> None:
+        """Forget it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class FleetLease:
-    """Proof of holding a lease of the fleet: what `release` needs."""
+    """A lease among pods, to be given back with `FleetLeases.release`."""
 
     key: bytes
     token: bytes
-    """Empty when it was granted without asking anybody."""
+    """Proof of holding it."""
+    shunned: bool = False
+    """Nothing is held: the pods know that answers for the key are not for sharing, and nobody need wait."""
 
 
 class FleetLeases(Protocol):
-    """Sees to it that only one pod of the fleet does something. Raises nothing, and answers within a short deadline.
+    """Leases that the pods of a fleet share. Nothing is raised but cancellation.
 
-    Where there is no store that pods share, or it is away, a lease is granted at once: that costs the origin a request
-    for each pod, and no client his answer.
+    When the store that pods share is away, slow, or not there, leases are granted at once: that costs requests to
+    the origin, never answers.
     """
 
     async def acquire(self, key: bytes, seconds: float) -> FleetLease | None:
-        """Take the lease of `key` for `seconds`, or None while another pod has it."""
+        """Take the lease of `key` for at most `seconds`; None while another pod has it.
+
+        That of a pod that has died is free within a few seconds.
+        """
         ...
 
-    async def release(self, lease: FleetLease) -> None:
-        """Give it back. One that has run out and was taken by another is left alone."""
+    async def release(self, lease: FleetLease, *, shun: float = 0.0) -> None:
+        """Give a lease back; one that others have taken since is left alone.
+
+        With `shun`, the pods are told for so many seconds that answers for the key are not for sharing.
+        """
+        ...
+
+
+class Signal(Protocol[T]):
+    """Carries one value to one coroutine that waits for it."""
+
+    def set(self, value: T) -> None:
+        """Give the value. Only the first one counts."""
+        ...
+
+    async def wait(self) -> T:
+        """The value, as soon as it is there."""
+        ...
+
+
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """See to it that it does not come."""
+        ...
+
+
+class Waits(Protocol):
+    """Time and waiting, as the event loop has them. Seconds of a clock that never goes back."""
+
+    def now(self) -> float:
+        """The time."""
+        ...
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Timer:
+        """Call `call` after so many seconds."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so many seconds."""
+        ...
+
+    def signal(self) -> Signal[Any]:
+        """A new signal."""
         ...
 
 

@@ -21,7 +21,8 @@ from meshcache.extproc.request_log import LoggedMeter, LoggingProcessor
 from meshcache.extproc.surroundings import surroundings
 from meshcache.policy.compile import compile_documents
 from meshcache.tiers.base import TierError
-from meshcache.tiers.board import Board
+from meshcache.tiers.board import BEAT, Board
+from meshcache.tiers.fleet import RedisLeases
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from meshcache.observe.metrics import Metrics
     from meshcache.policy.documents import Documents
     from meshcache.tiers.base import Tier
+    from meshcache.tiers.hooks import TierHooks
 
 
 class Service:
@@ -51,6 +53,8 @@ class Service:
         metrics: Metrics,
         stack: TierStack,
         board: Board,
+        warm: Tier,
+        hooks: TierHooks,
         keyring: Keyring,
         refresher: HttpRefresher | None,
         faults: FaultLog,
@@ -63,9 +67,12 @@ class Service:
         self._keyring = keyring
         self._refresher = refresher
         self._background: set[asyncio.Task[None]] = set()
+        self._fleet = RedisLeases(warm.send, hooks, self._spawn) if isinstance(warm, RedisTier) else None
+        self._pulse = asyncio.get_running_loop().create_task(self._beat())
         self._cache = Cache(
             stack=stack,
             leases=board,
+            fleet=self._fleet,
             refresher=refresher,
             meter=LoggedMeter(metrics) if options.log_requests else EngineMeter(metrics),
             clock=time.time,
@@ -122,10 +129,20 @@ class Service:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        self._pulse.cancel()
+        await asyncio.gather(self._pulse, return_exceptions=True)
         if self._refresher is not None:
             await self._refresher.close()
+        if self._fleet is not None:
+            await self._fleet.close()
         await self._stack.close()
         self._board.close()
+
+    async def _beat(self) -> None:
+        """Show the other workers that this one gets on."""
+        while True:
+            self._board.beat()
+            await asyncio.sleep(BEAT)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -170,7 +187,7 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
     refresher = None
     if options.refresh_url:
         refresher = HttpRefresher(options.refresh_url, on_end=partial(EngineMeter(metrics).stage, Stage.REFRESH))
-    return Service(options, metrics, stack, board, keyring, refresher, FaultLog(metrics, log), log)
+    return Service(options, metrics, stack, board, warm, meter, keyring, refresher, FaultLog(metrics, log), log)
 
 
 def _keyring(options: WorkerOptions, data: Path, log: FilteringBoundLogger) -> Keyring:

@@ -1,4 +1,4 @@
-"""A small file that the worker processes of one pod share through memory: invalidation epochs and leases.
+"""A small file that the worker processes of one pod share through memory: invalidation epochs, leases, shunned keys.
 
 Epochs: a resource (by its id, a uniform digest) has one of `slots` 8-byte slots. Its epoch is the slot's word
 combined with a base word that is drawn at random when the file is made, so that a lost board makes all that was
@@ -12,15 +12,19 @@ then.
 
 Leases: buckets of eight rows, checked and set under an advisory record lock of the bucket (fcntl), whose holder
 only touches memory. Such locks do not exclude within a process, which is why a board belongs to one event loop.
+
+Pulses: a process that calls `beat` has a row that tells when it last did. Its leases hold while its pulse goes, so that
+those of a process that died, or does not get on, are free at once.
+
+Shunned keys: a word for each, at a place that the key gives; two keys of one place displace each other, which costs
+nothing but knowledge.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
-import mmap
 import os
 import secrets
 import struct
@@ -28,12 +32,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from meshcache.tiers.mapping import allocate, boot_id, map_shared
+
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _MAGIC = b"MCBOARD\x00"
-_VERSION = 2
+_VERSION = 3
 _HEAD = struct.Struct("=8sIII4x")
 _HEAD_BYTES = 64
 _BASE_WORD = 3
@@ -45,6 +52,19 @@ _ROW = struct.Struct("=QQd")
 _ROWS_PER_BUCKET = 8
 _BUCKET_BYTES = 256
 _RELEASE_TRIES = 50
+_PULSE = struct.Struct("=Qd")
+"""One process: a number of its own, and when it last called `beat`, on CLOCK_MONOTONIC."""
+_PULSES = 256
+"""Row 0 is never given: its number stands for a process without a pulse."""
+BEAT: float = 0.25
+"""Seconds from one `beat` to the next."""
+_LAPSE = 1.5
+"""Seconds without a beat after which a process's leases are free: longer than a sound event loop is ever busy."""
+_SHUNNED = 8192
+_MOST_SHUN = 60.0
+_SHUN_TICKS = 4
+"""Ticks of a second; a word has 24 bits for them, and they come round after 48 days."""
+_TICKS = (1 << 24) - 1
 
 
 class BoardError(Exception):
@@ -85,7 +105,13 @@ class Board:
         self._wall_clock = wall_clock
         self._times_at = _HEAD_BYTES + 8 * slots
         self._leases_at = self._times_at + 8 * (slots // _SLOTS_PER_TIME)
-        self._size = self._leases_at + _BUCKET_BYTES * lease_buckets
+        self._pulses_at = self._leases_at + _BUCKET_BYTES * lease_buckets
+        self._shunned_at = self._pulses_at + _PULSES * _PULSE.size
+        self._size = self._shunned_at + 8 * _SHUNNED
+        self._pulse = 0
+        """The row of this process's pulse; 0 without one."""
+        self._number = secrets.randbits(24)
+        self._leased = 0
         try:
             self._open()
         except OSError as error:
@@ -121,18 +147,27 @@ class Board:
             now = self._clock()
             free = -1
             for at in range(start, start + _ROWS_PER_BUCKET * _ROW.size, _ROW.size):
-                owner, _, deadline = _ROW.unpack_from(self._map, at)
-                # The second comparison guards against a deadline that no honest clock wrote.
-                held = owner != 0 and now < deadline < now + 86400.0
+                owner, token, deadline = _ROW.unpack_from(self._map, at)
+                held = self._is_held(owner, token, deadline, now)
                 if held and owner == fingerprint:
                     return None
                 if not held and free < 0:
                     free = at
             if free < 0:
                 return None
-            token = secrets.randbits(64)
+            token = self._token()
             _ROW.pack_into(self._map, free, fingerprint, token, now + seconds)
             return Lease(key, token)
+
+    def leased(self, key: bytes) -> bool:
+        """Whether someone has the lease of `key`. It takes no lock, so the answer may be of a moment ago."""
+        fingerprint = self._fingerprint(key)
+        start = self._leases_at + (fingerprint & (self._buckets - 1)) * _BUCKET_BYTES
+        now = self._clock()
+        rows = _ROW.iter_unpack(self._view[start : start + _ROWS_PER_BUCKET * _ROW.size])
+        return any(
+            owner == fingerprint and self._is_held(owner, token, deadline, now) for owner, token, deadline in rows
+        )
 
     def release(self, lease: Lease) -> None:
         """Give a lease back. One that has run out and was taken by another is left alone."""
@@ -149,6 +184,54 @@ class Board:
                 return
         # Whoever has the bucket locked does not let go (a stopped process): the lease runs out by itself.
 
+    def beat(self) -> None:
+        """Show that this process gets on; to be called every `BEAT` seconds by one that is to have a pulse.
+
+        Its leases from then on are free for others soon after it has stopped; those of one without a pulse when their
+        time is up.
+        """
+        now = self._clock()
+        if self._pulse:
+            at = self._pulses_at + self._pulse * _PULSE.size
+            number, _ = _PULSE.unpack_from(self._map, at)
+            if number == self._number:
+                _PULSE.pack_into(self._map, at, number, now)
+                return
+            # It was silent for so long that its row was given away, and its leases with it.
+            self._pulse = 0
+        with self._locked(self._pulses_at) as mine:
+            if not mine:
+                return
+            for row in range(1, _PULSES):
+                at = self._pulses_at + row * _PULSE.size
+                _, last = _PULSE.unpack_from(self._map, at)
+                if not now - 4 * _LAPSE < last <= now:
+                    self._number = secrets.randbits(24)
+                    _PULSE.pack_into(self._map, at, self._number, now)
+                    self._pulse = row
+                    return
+
+    def shun(self, key: bytes, seconds: float) -> None:
+        """Remember `key` as shunned for `seconds` (at most 60), for all processes, or until the place is needed."""
+        place, mark = self._shun_place(key)
+        until = int((self._clock() + min(seconds, _MOST_SHUN)) * _SHUN_TICKS) & _TICKS
+        self._shuns[place] = mark | until
+
+    def shunned(self, key: bytes) -> bool:
+        """Whether `key` is shunned now."""
+        place, mark = self._shun_place(key)
+        word = self._shuns[place]
+        if word & ~_TICKS != mark:
+            return False
+        left = ((word & _TICKS) - int(self._clock() * _SHUN_TICKS)) & _TICKS
+        return 0 < left <= _MOST_SHUN * _SHUN_TICKS
+
+    def readmit(self, key: bytes) -> None:
+        """Shun `key` no longer."""
+        place, mark = self._shun_place(key)
+        if self._shuns[place] & ~_TICKS == mark:
+            self._shuns[place] = 0
+
     def refresh(self) -> bool:
         """Map the file anew if another one stands at its path, or none; to be called now and then.
 
@@ -161,7 +244,7 @@ class Board:
             found = None
         if found is not None and (found.st_dev, found.st_ino) == self._identity:
             return False
-        old = (self._words, self._times, self._view, self._map, self._descriptor)
+        old = (self._words, self._times, self._shuns, self._view, self._map, self._descriptor)
         try:
             self._open()
         except OSError:
@@ -171,7 +254,7 @@ class Board:
 
     def close(self) -> None:
         """Unmap the file; the board must not be used afterwards."""
-        self._discard(self._words, self._times, self._view, self._map, self._descriptor)
+        self._discard(self._words, self._times, self._shuns, self._view, self._map, self._descriptor)
 
     def _slot(self, resource: bytes) -> int:
         return _HEAD_BYTES // 8 + (int.from_bytes(resource[:8], "little") & (self._slots - 1))
@@ -179,6 +262,29 @@ class Board:
     @staticmethod
     def _fingerprint(key: bytes) -> int:
         return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") or 1
+
+    def _shun_place(self, key: bytes) -> tuple[int, int]:
+        """Where the word of `key` is, and what stands in its upper 40 bits."""
+        fingerprint = self._fingerprint(key)
+        return fingerprint & (_SHUNNED - 1), fingerprint & ~_TICKS
+
+    def _token(self) -> int:
+        """A new token: the pulse's row (8 bits) and number (24), and a count; all at random without a pulse."""
+        if not self._pulse:
+            return secrets.randbits(56)
+        self._leased = (self._leased + 1) & 0xFFFFFFFF
+        return self._pulse << 56 | self._number << 32 | self._leased
+
+    def _is_held(self, owner: int, token: int, deadline: float, now: float) -> bool:
+        """Whether a row of the leases is in force."""
+        # The second comparison guards against a deadline that no honest clock wrote.
+        if owner == 0 or not now < deadline < now + 86400.0:
+            return False
+        row = token >> 56
+        if not row:
+            return True
+        number, last = _PULSE.unpack_from(self._map, self._pulses_at + row * _PULSE.size)
+        return bool(number == (token >> 32) & 0xFFFFFF and abs(now - last) < _LAPSE)
 
     @contextlib.contextmanager
     def _locked(self, start: int) -> Iterator[bool]:
@@ -215,6 +321,8 @@ class Board:
         self._view = memoryview(mapped)
         self._words = self._view[: self._times_at].cast("Q")
         self._times = self._view[self._times_at : self._leases_at].cast("d")
+        self._shuns = self._view[self._shunned_at : self._size].cast("Q")
+        self._pulse = 0
 
     def _open_existing(self, boot: bytes) -> int | None:
         """A descriptor of the file at the path if it is a board of this form and this boot."""
@@ -264,44 +372,16 @@ class Board:
 
     @staticmethod
     def _discard(
-        words: memoryview[int], times: memoryview[float], view: memoryview, mapped: mmap.mmap, descriptor: int
+        words: memoryview[int],
+        times: memoryview[float],
+        shuns: memoryview[int],
+        view: memoryview,
+        mapped: mmap.mmap,
+        descriptor: int,
     ) -> None:
         words.release()
         times.release()
+        shuns.release()
         view.release()
         mapped.close()
         os.close(descriptor)
-
-
-def allocate(descriptor: int, size: int) -> None:
-    """Make the empty file behind `descriptor` `size` bytes long, all of them on the disk. Raises `OSError`.
-
-    A file with holes will not do for a memory map: on a full disk, the first write into a hole kills the process
-    (SIGBUS) instead of failing.
-    """
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-            raise
-        # A file system that cannot promise space, with a C library that does not write it out instead.
-        os.truncate(descriptor, size)
-
-
-def map_shared(descriptor: int, size: int) -> mmap.mmap:
-    """The first `size` bytes of a file in memory, shared with whoever else maps it. Raises `OSError`."""
-    try:
-        # In memory from the start: a page's first use would stop the event loop.
-        return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-    except ValueError as error:
-        # The file is shorter than it was a moment ago.
-        raise OSError(errno.EIO, str(error)) from error
-
-
-def boot_id() -> bytes:
-    """16 bytes that differ from one start of the machine to the next; zeroes where the system does not tell."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-            return hashlib.blake2b(file.read(64).strip(), digest_size=16).digest()
-    except OSError:
-        return bytes(16)

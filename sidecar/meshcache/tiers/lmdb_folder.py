@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from meshcache.tiers.base import TierError, Trouble
-from meshcache.tiers.board import boot_id
+from meshcache.tiers.mapping import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

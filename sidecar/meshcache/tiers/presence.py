@@ -15,7 +15,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from meshcache.tiers.board import allocate, map_shared
+from meshcache.tiers.mapping import allocate, map_shared
 
 if TYPE_CHECKING:
     import mmap

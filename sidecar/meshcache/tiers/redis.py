@@ -122,6 +122,13 @@ class RedisTier:
             return TierRead(None, b"")
         return TierRead(value if isinstance(value, bytes) else None, epoch)
 
+    async def send(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The replies to `commands` of others that share the store with the tier, such as leases. Raises `TierError`.
+
+        A reply may be the error that a key is of another type.
+        """
+        return await self._send(commands)
+
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:
         """See `Tier`."""
         await self._send([("SET", _entry(key), value, "PX", max(1, int(ttl * 1000)))])

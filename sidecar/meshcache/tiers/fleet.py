@@ -1,0 +1,150 @@
+"""Leases that the pods of a fleet share, in the Redis or Valkey that holds the warm tier.
+
+A lease is a key `mc1:l:<hex>` with a random token. It lives for a few seconds and is renewed while it is held, so that
+that of a pod that has died is soon free; it is given back by a script that deletes it only with the right token. In
+the place of a lease may stand the word that answers for the key are not for sharing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from meshcache.decisions import TierName
+from meshcache.engine.ports import FleetLease
+from meshcache.tiers.base import TierError, Trouble
+from meshcache.tiers.breaker import Breaker
+from meshcache.tiers.deadline import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
+    from meshcache.tiers.hooks import TierHooks
+
+_PREFIX: Final = "mc1:l:"
+_SHUNNED: Final = b"-"
+LIFE: Final = 3.0
+"""Seconds for which a lease outlives its pod."""
+_RENEW: Final = 1.0
+"""Seconds between two renewals of what is held."""
+_MOST_HELD: Final = 10_000
+"""Leases of one process that are renewed; more end with their life."""
+
+_RELEASE: Final = """\
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  if ARGV[2] == '0' then return redis.call('DEL', KEYS[1]) end
+  redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
+  return 1
+end
+return 0
+"""
+_EXTEND: Final = """\
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return 0
+"""
+
+
+class RedisLeases:
+    """`FleetLeases` over a store. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        send: Callable[[Sequence[tuple[Any, ...]]], Awaitable[list[Any]]],
+        hooks: TierHooks,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        *,
+        deadline: float = 0.05,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`send` is `RedisTier.send`; a command that takes longer than `deadline` seconds counts as failed."""
+        self._send = send
+        self._hooks = hooks
+        self._spawn = spawn
+        self._deadline = deadline
+        self._clock = clock
+        # Its openings are not reported: the store is the warm tier's, which reports its own.
+        self._breaker = Breaker(clock=clock)
+        self._held: dict[bytes, tuple[FleetLease, float]] = {}
+        """By token: what is to be renewed, and until when."""
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def acquire(self, key: bytes, seconds: float) -> FleetLease | None:
+        """See `FleetLeases`. One round trip."""
+        lease = FleetLease(key, secrets.token_bytes(16))
+        life = _milliseconds(min(seconds, LIFE))
+        name = _name(key)
+        try:
+            replies = await self._ask([("SET", name, lease.token, "NX", "PX", life), ("GET", name)])
+        except asyncio.CancelledError:
+            # Whoever asked does not learn whether it was granted.
+            self._spawn(self.release(lease))
+            raise
+        found = replies[1] if replies else None
+        if not isinstance(found, bytes) or found == lease.token:
+            self._hold(lease, self._clock() + seconds)
+            return lease
+        return FleetLease(key, b"", shunned=True) if found == _SHUNNED else None
+
+    async def release(self, lease: FleetLease, *, shun: float = 0.0) -> None:
+        """See `FleetLeases`. One round trip."""
+        if not lease.token:
+            return
+        self._held.pop(lease.token, None)
+        told = _milliseconds(shun) if shun > 0 else 0
+        await self._ask([("EVAL", _RELEASE, 1, _name(lease.key), lease.token, told, _SHUNNED)])
+
+    async def close(self) -> None:
+        """Renew nothing any more; what is still held ends by itself."""
+        self._held.clear()
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+
+    def _hold(self, lease: FleetLease, until: float) -> None:
+        if len(self._held) >= _MOST_HELD:
+            return
+        self._held[lease.token] = lease, until
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.get_running_loop().create_task(self._renew())
+
+    async def _renew(self) -> None:
+        while self._held:
+            await asyncio.sleep(_RENEW)
+            now = self._clock()
+            commands = []
+            for token, (lease, until) in list(self._held.items()):
+                if until <= now:
+                    del self._held[token]
+                    continue
+                life = _milliseconds(min(until - now, LIFE))
+                commands.append(("EVAL", _EXTEND, 1, _name(lease.key), token, life))
+            if commands:
+                await self._ask(commands)
+
+    async def _ask(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The replies, or nothing, counted, when the store is away or too slow."""
+        if not self._breaker.allow():
+            return []
+        try:
+            async with Deadline(self._deadline):
+                replies = await self._send(commands)
+        except asyncio.CancelledError:
+            self._breaker.abandoned()
+            raise
+        except Exception as error:
+            kind = error.kind if isinstance(error, TierError) else Trouble.INTERNAL
+            self._hooks.tier_error(TierName.WARM, Trouble.TIMEOUT if isinstance(error, TimeoutError) else kind)
+            self._breaker.failed()
+            return []
+        self._breaker.succeeded()
+        return replies
+
+
+def _name(key: bytes) -> str:
+    return _PREFIX + key.hex()
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, int(seconds * 1000))
