@@ -35,6 +35,8 @@ class BypassReason(StrEnum):
     PRECONDITION = "precondition"
     """`if-match` and `if-unmodified-since` are for the origin alone (RFC 9110 section 13.1)."""
     BAD_REQUEST = "bad-request"
+    AMBIGUOUS_PATH = "ambiguous-path"
+    """The origin may take the path for another one than the routes and the key do."""
     NO_POLICY = "no-policy"
     NO_IDENTITY = "no-identity"
     """The key holds who the caller is, and Envoy has not said."""

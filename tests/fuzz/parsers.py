@@ -15,7 +15,7 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from google.protobuf.message import DecodeError
 
 from cache_harness import SECRET
-from meshcache.engine import admission, key
+from meshcache.engine import admission, key, paths
 from meshcache.extproc import control, wire
 from meshcache.message import Headers, Request, split_authority
 from meshcache.observe import logs
@@ -180,6 +180,10 @@ def _control(data: bytes) -> object:
     return control.TO_WORKER.decode(data), control.FROM_WORKER.decode(data)
 
 
+def _cors(text: str) -> tuple[Headers, Headers]:
+    return _headers("vary", "access-control-allow-origin")(text), _headers("origin")(text)
+
+
 _UNITS = (UnitSource("header", "x-user"), UnitSource("cookie", "sid"))
 _SORTED = KeySpec(query_exclude=("utm_*", "x"), query_sort=True, fingerprint=b"1")
 _PARTS = KeySpec(headers=("accept",), cookies=("a", "b"), partition_headers=("x-tenant",), fingerprint=b"2")
@@ -227,6 +231,10 @@ PARSERS: tuple[Parser, ...] = (
     Parser("key: many lines", lambda text: _key(text, _PARTS, _lines)),
     Parser("ext_proc headers", _envoys),
     Parser("key: retargeting", lambda text: _key(text, KeySpec(), _with_field(*sorted(key.RETARGETING)))),
+    Parser("ambiguous path", paths.ambiguous, (), ("", "/", "/%", "/..;", "/%25")),
+    Parser("type of a path", lambda text: paths.type_mismatch(text, text), (), ("", "/a.css", "/%2e", "text/")),
+    Parser("type of a file", lambda text: paths.type_mismatch("/a.css", text), (), ("", "text/")),
+    Parser("answer for an origin", lambda text: vary.selecting_names(*_cors(text)), (vary,)),
     Parser("admission", _admit, (), ("", "application/grpc")),
     Parser("score", snapshot.parse_score),
     Parser("unit", lambda text: snapshot.unit_of(_UNITS, _headers("x-user", "cookie")(text))),

@@ -109,6 +109,13 @@ def test_a_password_is_never_repeated() -> None:
             "key: {partition: [revision, tenant]}",
             "a.yaml:5:31: spec.key.partition[1]: the CacheConfig does not say in spec.identity.tenant who that is",
         ),
+        (
+            "key: {strip: [authorization]}",
+            "a.yaml:5:17: spec.key.strip[0]: authorization cannot be kept from the origin",
+        ),
+        ("key: {strip: [X-Envoy-Retry-On]}", "spec.key.strip[0]: x-envoy-retry-on cannot be kept"),
+        ("key: {strip: [x-a], headers: [X-A]}", "spec.key.strip: x-a is part of the key"),
+        ("key: {strip: [cookie], cookies: [sid]}", "spec.key.strip: cookie is part of the key"),
         ("key: {partition: [subject]}", "(for example identity: {subject: {jwtClaim: sub}})"),
         ("key: {partition: [session]}", "(for example identity: {session: {jwtClaim: sid}})"),
         (

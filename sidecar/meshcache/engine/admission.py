@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import BypassReason
+from meshcache.engine.paths import ambiguous
 from meshcache.message import LONGEST_AUTHORITY
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def bypass_reason(request: Request) -> BypassReason | None:
         return BypassReason.GRPC
     if request.method not in ("GET", "HEAD") or effective_method(request) != request.method:
         return BypassReason.METHOD
+    if ambiguous(request.path):
+        return BypassReason.AMBIGUOUS_PATH
     if not request.complete:
         # The body could change the answer, and it is no part of the key.
         return BypassReason.REQUEST_BODY

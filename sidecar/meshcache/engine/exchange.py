@@ -37,7 +37,18 @@ if TYPE_CHECKING:
 class Exchange:
     """The state of one request. It keeps the policy snapshot with which it began."""
 
-    __slots__ = ("_cache", "_candidate", "_counted", "_fill", "_forwarded", "_lookup", "now", "request", "snapshot")
+    __slots__ = (
+        "_cache",
+        "_candidate",
+        "_counted",
+        "_fill",
+        "_forwarded",
+        "_lookup",
+        "_stripped",
+        "now",
+        "request",
+        "snapshot",
+    )
 
     def __init__(self, cache: Cache, request: Request) -> None:
         self._cache = cache
@@ -48,6 +59,7 @@ class Exchange:
         self._candidate: Candidate | None = None
         self._forwarded: Forward | None = None
         self._fill: Fill | None = None
+        self._stripped: tuple[str, ...] = ()
         self._counted = False
 
     # -- the request -------------------------------------------------------------------------------------------
@@ -74,6 +86,8 @@ class Exchange:
         border = snapshot.identities.border(request, policy.key) if policy.key.partitioned else OPEN
         if border is None:
             return self._bypass(BypassReason.NO_IDENTITY, selection)
+        if policy.key.strip:
+            self._strip(policy.key.strip)
         revision = snapshot.revision(request)
         key = cache_key(request, policy.key, namespace=selection.namespace, revision=revision, border=border.parts)
         lookup = self._lookup = Lookup(
@@ -212,8 +226,15 @@ class Exchange:
         return forward
 
     def _forward(self, decision: Decision, reason: MissReason) -> Forward:
-        forward = self._forwarded = Forward(decision, reason)
+        forward = self._forwarded = Forward(decision, reason, remove_fields=list(self._stripped))
         return forward
+
+    def _strip(self, names: frozenset[str]) -> None:
+        """From here on see the request as the origin will: without the fields that the policy keeps from it."""
+        request = self.request
+        self._stripped = tuple(sorted(request.headers.names & names))
+        if self._stripped:
+            request.headers = request.headers.without(names)
 
     def _answer(self, lookup: Lookup, decision: Decision, candidate: Candidate) -> Answer:
         entry = candidate.entry

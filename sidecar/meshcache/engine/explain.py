@@ -6,7 +6,7 @@ can also serve the tests as a second and plainer account of the same rules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import BypassReason
@@ -239,17 +239,20 @@ def _tier(policy: Policy | None, score: float | None) -> tuple[str, str]:
 
 def _key(snapshot: Snapshot, policy: Policy, request: Request, selection: Selection) -> dict[str, str]:
     spec, revision = policy.key, snapshot.revision(request)
-    path, _, query = request.path.partition("?")
+    border = snapshot.identities.border(request, spec)
     parts = {"revision": revision or "(none)"} | _border(snapshot, spec, request)
+    stripped = request.headers.names & spec.strip
+    request = replace(request, headers=request.headers.without(spec.strip))
+    path, _, query = request.path.partition("?")
     if spec.host:
         parts |= {"scheme": request.scheme, "host": request.authority.lower()}
     parts |= {"path": path, "query": normalised_query(query, spec)}
     for name in (*spec.partition_headers, *spec.headers):
         parts[f"header {name}"] = request.headers.get(name) or "(absent)"
     parts |= {f"header {name}": value for name, value in retargeting(request.headers, request.scheme)}
+    parts |= {f"stripped {name}": "kept from the origin" for name in sorted(stripped)}
     for name in spec.cookies:
         parts[f"cookie {name}"] = cookie_value(request.headers, name) or "(absent)"
-    border = snapshot.identities.border(request, spec)
     if border is None:
         return parts
     key = cache_key(request, spec, namespace=selection.namespace, revision=revision, border=border.parts)

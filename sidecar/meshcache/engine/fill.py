@@ -15,7 +15,7 @@ from meshcache.rfc.fields import split_list
 from meshcache.rfc.freshness import explicit_lifetime
 from meshcache.rfc.storing import may_use_heuristics, no_store_reason, storable_fields
 from meshcache.rfc.validators import can_be_validated
-from meshcache.rfc.vary import parse_vary, selecting_values
+from meshcache.rfc.vary import parse_vary, selecting_names, selecting_values
 
 if TYPE_CHECKING:
     from meshcache.engine.epochs import Epochs
@@ -188,7 +188,7 @@ class Fill:
         if self._declared is not None and self._declared != len(body):
             self.refused = NoStoreReason.TRUNCATED
             return None
-        names = parse_vary(response.headers.get("vary"))
+        names = selecting_names(response.headers, target.request.headers)
         assert names != "*"  # noqa: S101 - `unstorable` has refused it
         fields = storable_fields(response.headers, response_time=self.response_time)
         return StoredResponse(

@@ -30,27 +30,56 @@ FORMAT = b"k1"
 
 RETARGETING = frozenset(
     {
+        "cf-visitor",
+        "cloudfront-forwarded-proto",
+        "fastly-host",
+        "fastly-ssl",
         "forwarded",
         "front-end-https",
+        "script-name",
+        "x-accel-mapping",
+        "x-arr-ssl",
+        "x-backend-host",
+        "x-base-url",
+        "x-envoy-original-host",
+        "x-envoy-original-path",
         "x-forwarded-host",
         "x-forwarded-path",
         "x-forwarded-port",
         "x-forwarded-prefix",
         "x-forwarded-proto",
+        "x-forwarded-protocol",
         "x-forwarded-scheme",
         "x-forwarded-server",
         "x-forwarded-ssl",
+        "x-forwarded-uri",
+        "x-forwarded-url",
         "x-host",
+        "x-http-destinationurl",
+        "x-http-host-override",
+        "x-invoke-path",
+        "x-invoke-query",
+        "x-invoke-status",
+        "x-matched-path",
+        "x-middleware-prefetch",
+        "x-middleware-subrequest",
+        "x-nextjs-data",
+        "x-now-route-matches",
         "x-original-host",
+        "x-original-path",
         "x-original-uri",
         "x-original-url",
+        "x-replaced-path",
         "x-rewrite-url",
         "x-scheme",
+        "x-script-name",
+        "x-sendfile-type",
         "x-url-scheme",
     }
 )
-"""Fields by which many applications take another host, scheme or path for the requested one, and which any client can
-send. They tell answers apart under every policy, lest what one client has made of the target is given to another."""
+"""Fields by which many applications take another host, scheme, path or kind of answer for the requested one, and which
+any client can send. They tell answers apart under every policy that does not keep them from the origin, lest what one
+client has made of the target is given to another."""
 
 _DEFAULT_PORT = {"http": "80", "https": "443"}
 

@@ -321,6 +321,7 @@ def _key(spec: m.KeyModel) -> c.KeySpec:
         query_sort=spec.query.sort,
         headers=tuple(dict.fromkeys(spec.headers)),
         cookies=tuple(dict.fromkeys(spec.cookies)),
+        strip=frozenset(spec.strip),
         partition_headers=tuple(dict.fromkeys(part.header for part in spec.partition if part.header)),
         partition_tenant="tenant" in borders,
         partition_subject="subject" in borders,
@@ -328,5 +329,5 @@ def _key(spec: m.KeyModel) -> c.KeySpec:
     )
     # The methods are left out: they say what is looked up, and GET and HEAD share entries.
     parts = (key.host, key.query_include, key.query_exclude, key.query_sort, key.headers, key.cookies)
-    material = repr((*parts, key.partition_headers, *sorted(borders & _CLAIMS.keys()))).encode()
+    material = repr((*parts, key.partition_headers, *sorted(borders & _CLAIMS.keys()), *sorted(key.strip))).encode()
     return replace(key, fingerprint=hashlib.blake2b(material, digest_size=8).digest())

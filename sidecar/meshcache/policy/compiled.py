@@ -80,6 +80,8 @@ class KeySpec:
     query_sort: bool = False
     headers: tuple[str, ...] = ()
     cookies: tuple[str, ...] = ()
+    strip: frozenset[str] = frozenset()
+    """Request headers that are kept from the origin, and so cannot tell answers apart."""
     partition_headers: tuple[str, ...] = ()
     partition_tenant: bool = False
     partition_subject: bool = False

@@ -154,8 +154,17 @@ class KeyModel(Strict):
     query: QuerySpec = QuerySpec()
     headers: list[HeaderName] = Field(default_factory=list)
     cookies: list[CookieName] = Field(default_factory=list)
+    strip: list[Annotated[str, BeforeValidator(v.stripped_header)]] = Field(default_factory=list)
     body: Annotated[Literal["none"], BeforeValidator(v.later("sha256", "json"))] = "none"
     partition: list[Partition] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> KeyModel:
+        keyed = {*self.headers, *(part.header for part in self.partition)} | ({"cookie"} if self.cookies else set())
+        for name in self.strip:
+            if name in keyed:
+                refuse("strip", f"{name} is part of the key, and so cannot be kept from the origin")
+        return self
 
 
 class Refresh(Strict):

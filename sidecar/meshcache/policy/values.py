@@ -72,6 +72,43 @@ def header_name(value: object) -> str:
     return lower
 
 
+_NEVER_STRIPPED = frozenset(
+    {
+        "authorization",
+        "cache-control",
+        "connection",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "if-match",
+        "if-modified-since",
+        "if-none-match",
+        "if-range",
+        "if-unmodified-since",
+        "keep-alive",
+        "pragma",
+        "proxy-authorization",
+        "proxy-connection",
+        "range",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "via",
+    }
+)
+"""What a request cannot do without: its frame, its conditions, and the credentials that its caller counts on."""
+
+
+def stripped_header(value: object) -> str:
+    """A request header that may be kept from the origin."""
+    lower = header_name(value)
+    if lower in _NEVER_STRIPPED or lower.startswith("x-envoy-"):
+        raise ValueError(f"{lower} cannot be kept from the origin")
+    return lower
+
+
 def cookie_name(value: object) -> str:
     """A cookie's name (RFC 6265 section 4.1.1); case counts."""
     return _fitting(value, _TOKEN, "a cookie name such as sid")

@@ -28,6 +28,19 @@ def parse_vary(value: str | None) -> tuple[str, ...] | Literal["*"]:
     return tuple(sorted(names))
 
 
+def selecting_names(response: Headers, request: Headers) -> tuple[str, ...] | Literal["*"]:
+    """The names of the request fields by which this answer to `request` was chosen, as `parse_vary` gives them.
+
+    An answer that allows the very `origin` of its request, and no other, was made for that one, though it should have
+    said so in `vary` (Fetch, section on CORS and caches): given to a page of another origin, it would be refused there.
+    """
+    names = parse_vary(response.get("vary"))
+    allowed = response.get("access-control-allow-origin")
+    if allowed is None or names == "*" or "origin" in names or allowed != request.get("origin"):
+        return names
+    return tuple(sorted((*names, "origin")))
+
+
 def normalise(value: str) -> str:
     """A selecting value in the form that is compared: blanks around its commas say nothing (section 4.1).
 
