@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from meshcache.decisions import NoStoreReason, Stage, TierName
 from meshcache.engine.epochs import UNKNOWN, Epochs
+from meshcache.engine.records import StoredResponse
 from meshcache.tiers.base import TierError, TierRead, Trouble
 from meshcache.tiers.envelope import LARGE, BadEnvelope, Envelope, record_size, seal, unseal
 from meshcache.tiers.guarded import GuardedTier, Write
@@ -267,6 +268,9 @@ class TierStack:
         if entry.epochs.board != self._board.epoch(entry.resource):
             self._hooks.write_dropped(tier.name, "invalidated")
             return False
+        if entry.yields_to is not None and await self._overtaken(tier, entry, entry.yields_to):
+            self._hooks.write_dropped(tier.name, "overtaken")
+            return False
         began = self._clock()
         sealing = partial(
             seal,
@@ -280,6 +284,32 @@ class TierStack:
         await tier.put(entry.key, value, _residence(entry, tier.name))
         self._hooks.moved("written", tier.name, len(value))
         self._hooks.stage(Stage.STORE, self._clock() - began)
+        return True
+
+    async def _overtaken(self, tier: Tier, entry: Entry, yields_to: Callable[[StoredResponse], bool]) -> bool:
+        """Whether another process has stored something meanwhile that is to stay; then memory forgets `entry` as well.
+
+        Raises what the tier raises: where it cannot be read, it need not be written.
+        """
+        if tier.absent(entry.key) or (read := await tier.get(entry.key, entry.resource)).value is None:
+            return False
+        try:
+            envelope = await self._unsealed(read.value, entry.key)
+        except BadEnvelope:
+            return False
+        fleet_wide = not tier.on_board
+        epochs = Epochs(entry.epochs.board, read.epoch if fleet_wide else entry.epochs.fleet)
+        stored = envelope.record
+        if (
+            not isinstance(stored, StoredResponse)
+            or stored.key != entry.record.key
+            or not epochs.spare(envelope.epoch, fleet_wide=fleet_wide, recent=True)
+            or not yields_to(stored)
+        ):
+            return False
+        in_memory = self.memory.peek(entry.key)
+        if in_memory is not None and in_memory.record is entry.record:
+            self.memory.delete(entry.key)
         return True
 
     async def _opened(
