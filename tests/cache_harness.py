@@ -64,6 +64,9 @@ def policies(*, config: str = "", more: str = "", name: str = "p", **spec: str) 
         f"kind: CachePolicy\nmetadata: {{name: {name}}}\nspec:\n{indent(parts, '  ')}",
         f"kind: CacheRoute\nmetadata: {{name: all}}\nspec: {{match: [{{path: {{prefix: /}}}}], policyRef: {ref}}}",
     ]
+    if "trust:" not in config:
+        # Tests look behind what strangers are told.
+        config += "\ntrust: {cacheStatus: {from: [any]}}"
     if config:
         documents.append(f"kind: CacheConfig\nmetadata: {{name: default}}\nspec:\n{indent(config.strip(), '  ')}")
     if more:

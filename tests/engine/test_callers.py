@@ -67,7 +67,7 @@ async def test_arms_keep_their_own_answers(tmp_path: Path) -> None:
     text = policies(
         freshness="{defaultTtl: 60s}",
         more=EXPERIMENT,
-        config="trust: {canaryHeader: {from: [{addresses: [10.0.0.1]}]}}",
+        config="trust: {canaryHeader: {from: [{addresses: [10.0.0.1]}]}, cacheStatus: {from: [any]}}",
     )
     async with Rig(tmp_path, text) as rig:
         trusted = Peer("10.0.0.1")

@@ -56,7 +56,9 @@ def spec_errors(kind: str, spec: str) -> list[str]:
         ("identity: {tenant: {cookie: t}}", "spec.identity.tenant.cookie: unknown field"),
         ("identity: {session: {mtlsPeer: uri}}", "spec.identity.session.mtlsPeer: unknown field"),
         ("identity: {session: {cookie: 'a b'}}", "spec.identity.session.cookie: expected a cookie name"),
-        ("telemetry: {}", "spec.telemetry: not supported yet"),
+        ("telemetry: {serverTiming: off}", "spec.telemetry.serverTiming: not supported yet"),
+        ("telemetry: {cacheStatus: full}", "expected 'standard', 'minimal' or 'off', got the text 'full'"),
+        ("trust: {cacheStatus: {from: [meshy]}}", "spec.trust.cacheStatus.from[0]: expected mesh, any or"),
         ("signing: {keysRef: {name: keys}}", "spec.signing: not supported yet"),
     ],
 )

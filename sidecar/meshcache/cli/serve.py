@@ -37,6 +37,15 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    show_all_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RANGE",
+            help="Addresses whose clients see all of cache-status, where the CacheConfig names nobody in"
+            " trust.cacheStatus; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     revision: Annotated[str, typer.Option(help="Revision of the application, part of every key.")] = "",
     pod_labels: Annotated[Path, typer.Option(help="The pod's labels, from the downward API.")] = Path(
         "/etc/podinfo/labels"
@@ -84,6 +93,7 @@ def serve(
         metrics_listen=metrics_listen,
         refresh_url=refresh_url,
         refresh_clusters=tuple(refresh_cluster or ()),
+        show_all_to=tuple(show_all_to or ()),
         revision=revision,
         pod_labels=pod_labels,
         keys=keys,

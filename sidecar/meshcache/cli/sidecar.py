@@ -19,6 +19,7 @@ from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
 from meshcache.observe import logs
 from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.sources import FolderSource
+from meshcache.policy.trust import parse_network
 from meshcache.policy.values import cold_url, warm_url
 from meshcache.process import FolderLock, StartError, bind_tcp, bind_unix, make_folder, parse_address
 
@@ -43,6 +44,8 @@ class SidecarOptions:
     """Empty: what the policies say, or else `DEFAULT_METRICS_LISTEN`."""
     refresh_url: str
     refresh_clusters: tuple[str, ...]
+    show_all_to: tuple[str, ...]
+    """Address ranges."""
     revision: str
     pod_labels: Path
     keys: Path | None
@@ -65,6 +68,7 @@ class SidecarOptions:
             keys_dir="" if self.keys is None else str(self.keys.absolute()),
             refresh_url=self.refresh_url,
             refresh_clusters=self.refresh_clusters,
+            shows_all=self.show_all_to,
             revision=self.revision,
             pod_labels_path=str(self.pod_labels),
             drain_timeout=self.drain_timeout,
@@ -99,6 +103,15 @@ def check_refresh_clusters(options: SidecarOptions) -> None:
         refresh_cluster_name(name)
     if options.refresh_clusters and not options.refresh_url.startswith("unix:"):
         raise StartError("--refresh-cluster needs Envoy's refresh listener: --refresh-url unix:<path>")
+
+
+def check_ranges(networks: tuple[str, ...]) -> None:
+    """Refuse what is no address range. Raises `StartError`."""
+    for network in networks:
+        try:
+            parse_network(network)
+        except ValueError as error:
+            raise StartError(f"--show-all-to: {error}") from None
 
 
 async def run_sidecar(options: SidecarOptions) -> int:
@@ -155,6 +168,7 @@ class _Sidecar:
         options = self._options
         check_store_urls(options.warm_url, options.cold_url)
         check_refresh_clusters(options)
+        check_ranges(options.show_all_to)
         make_folder(options.data, "data")
         make_folder(options.data / "run", "socket")
         self._lock.acquire()

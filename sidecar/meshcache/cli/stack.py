@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START_TIMEOUT: Final = 60.0
+LOOPBACK: Final = ("127.0.0.0/8", "::1")
+"""Who is on this machine: sees all of `cache-status`, unless the CacheConfig names others."""
 EXIT_GRACE: Final = 3.0
 """Seconds for the sidecar and the origin to go once nothing is in flight any more."""
 
@@ -263,6 +265,7 @@ class _Stack:
             *("--refresh-url", f"unix:{self._run / 'refresh.sock'}", "--drain-timeout", str(options.drain_timeout)),
             *("--lookup-timeout", str(self._envoy_waits), "--log-level", options.log_level),
             *(f"--refresh-cluster={name}" for name in (ORIGIN_CLUSTER, *self._refresh_clusters)),
+            *(f"--show-all-to={network}" for network in LOOPBACK),
             *(["--log-requests"] if options.log_requests else []),
         ]
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
     from meshcache.engine.outcome import Answer
     from meshcache.message import Request, Response
+    from meshcache.policy.compiled import CacheStatus
     from meshcache.policy.snapshot import Selection
 
 
@@ -91,7 +92,15 @@ class Exchange:
         revision = snapshot.revision(request)
         key = cache_key(request, policy.key, namespace=selection.namespace, revision=revision, border=border.parts)
         lookup = self._lookup = Lookup(
-            self._cache.stack, request, selection, policy, key, revision, self.now, border.subject
+            self._cache.stack,
+            request,
+            selection,
+            policy,
+            key,
+            revision,
+            self.now,
+            border.subject,
+            snapshot.shown_to(request),
         )
         candidate = self._candidate = lookup.in_memory()
         if candidate is not None and use(candidate.judgement, request.headers, self.now) is Use.FRESH:
@@ -136,7 +145,7 @@ class Exchange:
         if forward.decision is Decision.BYPASS:
             await self._cache.keeper.invalidate(self.request, response, self._cache.key_specs)
             self._count(Decision.BYPASS, forward.reason)
-            return Pass(report.bypassed(forward.reason, response.headers))
+            return Pass(report.bypassed(forward.reason, response.headers, self._shown()))
         now = self._cache.clock()
         candidate, lookup = self._candidate, self._lookup
         if candidate is not None and lookup is not None:
@@ -240,6 +249,10 @@ class Exchange:
         forward = self._forwarded = Forward(decision, reason, remove_fields=list(self._stripped))
         return forward
 
+    def _shown(self) -> CacheStatus:
+        """How much of `cache-status` the caller sees where nothing was looked up."""
+        return "off" if self.snapshot is None else self.snapshot.shown_to(self.request)
+
     def _strip(self, names: frozenset[str]) -> None:
         """From here on see the request as the origin will: without the fields that the policy keeps from it."""
         request = self.request
@@ -302,7 +315,8 @@ class Exchange:
             self._cache.keeper.not_stored(refused, self.request, self._candidate, response.status)
         elif response.complete:
             self.on_end()
-        status = report.passed(self._lookup, forward.decision, forward.reason, refused, response.headers)
+        lookup = self._lookup
+        status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers) if lookup else ""
         return Pass(status, copy=self._fill is not None)
 
     def _begin_fill(self, response: Response, now: float) -> NoStoreReason | None:

@@ -19,7 +19,7 @@ from meshcache.engine.variants import variant_keys
 if TYPE_CHECKING:
     from meshcache.engine.key import CacheKey
     from meshcache.message import Request
-    from meshcache.policy.compiled import Policy
+    from meshcache.policy.compiled import CacheStatus, Policy
     from meshcache.policy.snapshot import Selection
     from meshcache.rfc.vary import Selecting
     from meshcache.tiers.memory import HotEntry
@@ -50,6 +50,7 @@ class Lookup:
         "policy",
         "revision",
         "selection",
+        "shown",
         "subject",
         "wanted",
     )
@@ -64,8 +65,9 @@ class Lookup:
         revision: str,
         now: float,
         subject: bytes = b"",
+        shown: CacheStatus = "standard",
     ) -> None:
-        """`subject` is the keyed hash of the person whom the key holds."""
+        """`subject` is the keyed hash of the person whom the key holds, `shown` how much the client is told."""
         self._stack = stack
         self._request = request
         self.selection = selection
@@ -74,6 +76,7 @@ class Lookup:
         self.revision = revision
         self.now = now
         self.subject = subject
+        self.shown = shown
         self.index: VariantIndex | None = None
         """The resource's variants, when there are any."""
         self.wanted = wanted_ranges(request)

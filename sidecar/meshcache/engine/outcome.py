@@ -31,6 +31,7 @@ class Answer:
     age: int
     """Seconds, for the `age` field."""
     cache_status: str
+    """Empty: the client is told nothing."""
     not_modified: bool = False
     """The client holds this answer already: send 304 with no body."""
     excerpt: Excerpt | None = None

@@ -1,4 +1,9 @@
-"""What `cache-status` says of a request (RFC 9211): the decision, the tier, the arm and the policy behind it."""
+"""What `cache-status` says of a request (RFC 9211): the decision, the tier, the arm and the policy behind it.
+
+How much of it a client sees is `telemetry.cacheStatus` for strangers, and everything for those whom `trust.cacheStatus`
+names: `full` has the detail, which names policies and arms; `standard` what the RFC gives a meaning to; `minimal`
+whether the origin was asked; `off` nothing, of caches nearer to the origin neither. Empty text stands for no field.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +17,15 @@ if TYPE_CHECKING:
     from meshcache.engine.judge import Judgement
     from meshcache.engine.lookup import Lookup
     from meshcache.message import Headers
+    from meshcache.policy.compiled import CacheStatus
+
+_TERSE = frozenset({"minimal", "off"})
 
 
 def hit(lookup: Lookup, decision: Decision, tier: TierName, judgement: Judgement, age: float) -> str:
     """For an answer out of the cache, for which the origin was not asked. `age` is its age in seconds."""
+    if lookup.shown in _TERSE:
+        return cache_status.hit() if lookup.shown == "minimal" else ""
     return cache_status.hit(ttl=judgement.lifetime - age, detail=_detail(lookup, decision, tier))
 
 
@@ -26,33 +36,44 @@ def asked(
 
     `by_request` tells that the client wanted it asked, `stored` that what it said is kept.
     """
+    if lookup.shown in _TERSE:
+        return _terse(lookup.shown)
     reason = MissReason.REQUEST if by_request else MissReason.STALE
     return cache_status.forwarded(reason, status=status, stored=stored, detail=_detail(lookup, decision, tier))
 
 
 def passed(
-    lookup: Lookup | None,
+    lookup: Lookup,
     decision: Decision,
     reason: BypassReason | MissReason,
     refused: NoStoreReason | None,
     upstream: Headers,
 ) -> str:
     """For the origin's answer; `refused` is why it is not stored. Behind what caches nearer to the origin have said."""
+    if lookup.shown in _TERSE:
+        return _terse(lookup.shown)
     fwd: cache_status.Forward | MissReason = reason if isinstance(reason, MissReason) else "miss"
     member = cache_status.forwarded(fwd, stored=refused is None, detail=_detail(lookup, decision, refused))
     return cache_status.append(upstream.get("cache-status"), member)
 
 
-def bypassed(reason: BypassReason | MissReason, upstream: Headers) -> str:
+def bypassed(reason: BypassReason | MissReason, upstream: Headers, shown: CacheStatus) -> str:
     """For the answer to a request that was not looked up."""
     fwd: cache_status.Forward = "method" if reason is BypassReason.METHOD else "bypass"
-    return cache_status.append(upstream.get("cache-status"), cache_status.forwarded(fwd, detail=reason))
+    if shown in _TERSE:
+        return _terse(shown, fwd)
+    member = cache_status.forwarded(fwd, detail=reason if shown == "full" else None)
+    return cache_status.append(upstream.get("cache-status"), member)
 
 
-def _detail(lookup: Lookup | None, decision: Decision, more: TierName | NoStoreReason | None) -> str:
-    """The decision, unless `hit` says it, then tier or reason, arm and policy."""
-    if lookup is None:
-        return decision
+def _terse(shown: CacheStatus, fwd: cache_status.Forward = "miss") -> str:
+    return cache_status.forwarded(fwd) if shown == "minimal" else ""
+
+
+def _detail(lookup: Lookup, decision: Decision, more: TierName | NoStoreReason | None) -> str | None:
+    """The decision, unless `hit` says it, then tier or reason, arm and policy; None where it is not shown."""
+    if lookup.shown != "full":
+        return None
     arm = f"arm={lookup.selection.arm} " if lookup.selection.arm else ""
     said = "" if decision is Decision.HIT else f"{decision} "
     what = "" if more is None else f"tier={more} " if isinstance(more, TierName) else f"{more} "

@@ -52,6 +52,8 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     """Where background refreshes are sent: `unix:<path>` or `http://host:port`; empty: nowhere, none are made."""
     refresh_clusters: tuple[str, ...] = ()
     """The Envoy clusters that refreshes may be sent to by name."""
+    shows_all: tuple[str, ...] = ()
+    """Address ranges whose clients see all of `cache-status` where the policies name nobody."""
     revision: str = ""
     """The application's revision when the policies name no other source."""
     pod_labels_path: str = "/etc/podinfo/labels"

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def surroundings(options: WorkerOptions) -> Surroundings:
-    """The pod's labels, the environment, and what the command line says of revision and refreshes, as they are now."""
+    """The pod's labels, the environment, and what the command line says, as they are now."""
     return Surroundings(
         revision=options.revision,
+        shows_all=options.shows_all,
         labels=read_pod_labels(options.pod_labels_path),
         environ=dict(os.environ),
         refresh_clusters=frozenset(options.refresh_clusters),

@@ -192,7 +192,9 @@ def _head(status: int, fields: Iterable[Field]) -> bytes:
 
 def _added(age: int, cache_status: str, cookies: tuple[str, ...]) -> bytes:
     """What is new in each hit, serialised."""
-    options = [_header_option("age", str(age)), _header_option("cache-status", cache_status)]
+    options = [_header_option("age", str(age))]
+    if cache_status:
+        options.append(_header_option("cache-status", cache_status))
     options += [_header_option("set-cookie", cookie, append=True) for cookie in cookies]
     # ImmediateResponse.headers (2)
     return _delimited(b"\x12", b"".join(options))
@@ -224,10 +226,10 @@ def continue_request(set_fields: Iterable[Field] = (), remove: Iterable[str] = (
     return _bytes(reply)
 
 
-def continue_response(set_fields: Iterable[Field] = (), *, copy: bool = False) -> bytes:
+def continue_response(set_fields: Iterable[Field] = (), remove: Iterable[str] = (), *, copy: bool = False) -> bytes:
     """Let a response go to the client; with `copy`, Envoy is to show its body as it streams, and its trailers."""
     reply = ProcessingResponse()
-    _mutate(reply.response_headers.response.header_mutation, set_fields)
+    _mutate(reply.response_headers.response.header_mutation, set_fields, remove)
     if copy:
         reply.mode_override.response_header_mode = ProcessingMode.SEND
         reply.mode_override.response_body_mode = ProcessingMode.STREAMED
@@ -264,6 +266,9 @@ def pass_on(outcome: Pass) -> bytes:
 
 
 def _pass_on(cache_status: str, copy: bool) -> bytes:
+    if not cache_status:
+        # Not what caches nearer to the origin say either.
+        return continue_response(remove=("cache-status",), copy=copy)
     return continue_response((("cache-status", cache_status),), copy=copy)
 
 

@@ -38,6 +38,8 @@ class Surroundings:
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The pod's labels, as the downward API tells them."""
     environ: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    shows_all: tuple[str, ...] = ()
+    """Address ranges whose clients see all of `cache-status` where the configuration names nobody."""
     refresh_clusters: frozenset[str] = frozenset()
     """The Envoy clusters that background refreshes may go to, from the command line."""
 
@@ -150,7 +152,9 @@ class _Compiler:
             self._refuse(document, ("kind",), f"there is a CacheConfig already, in {first.file}", "one is allowed")
         if not found:
             fixed = surroundings.revision if surroundings is not None else ""
-            return c.Config(revision=c.RevisionSource(value=fixed))
+            return c.Config(
+                trust=c.Trust(cache_status=_shows_all(None, surroundings)), revision=c.RevisionSource(value=fixed)
+            )
         document, manifest = found[0]
         spec = manifest.spec
         return c.Config(
@@ -159,7 +163,12 @@ class _Compiler:
             cold_url=spec.stores.cold.url if spec.stores.cold is not None else None,
             cold_max_bytes=spec.stores.cold.max_bytes if spec.stores.cold is not None else None,
             hot_bytes=spec.budgets.hot,
-            trust=c.Trust(canary=_trust(spec.trust.canary_header), score=_trust(spec.trust.score_header)),
+            trust=c.Trust(
+                canary=_trust(spec.trust.canary_header),
+                score=_trust(spec.trust.score_header),
+                cache_status=_shows_all(spec.trust.cache_status, surroundings),
+            ),
+            cache_status=spec.telemetry.cache_status,
             identity=_identity(spec.identity),
             revision=self._revision(document, spec.revision, surroundings),
             metrics_listen=spec.admin.metrics_listen,
@@ -269,6 +278,12 @@ def _trust(spec: TrustedBy | None) -> TrustRule:
     words = {source.word for source in sources}
     networks = [parse_network(text) for source in sources for text in source.addresses]
     return TrustRule(anyone="any" in words, mesh="mesh" in words, networks=networks)
+
+
+def _shows_all(spec: TrustedBy | None, surroundings: Surroundings | None) -> TrustRule:
+    if spec is None and surroundings is not None:
+        return TrustRule(networks=map(parse_network, surroundings.shows_all))
+    return _trust(spec)
 
 
 def _match(spec: m.MatchModel) -> c.Match:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Eviction = Literal["ttl", "lru"]
+CacheStatus = Literal["full", "standard", "minimal", "off"]
+"""How much of `cache-status` a client sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,8 @@ class Trust:
     """For the headers under `force` of an experiment's arms, `x-canary` as a rule."""
     score: TrustRule = field(default_factory=TrustRule)
     """For `x-user-score`."""
+    cache_status: TrustRule = field(default_factory=TrustRule)
+    """For whom `cache-status` holds everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +210,8 @@ class Config:
     hot_bytes: int | None = None
     """Memory for hot entries in this pod, to be divided among its workers."""
     trust: Trust = field(default_factory=Trust)
+    cache_status: CacheStatus = "standard"
+    """What of `cache-status` those see whom `trust.cache_status` does not name."""
     identity: IdentityRules = field(default_factory=IdentityRules)
     revision: RevisionSource = field(default_factory=RevisionSource)
     refresh_clusters: frozenset[str] = frozenset()

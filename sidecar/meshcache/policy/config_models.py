@@ -63,16 +63,24 @@ class TrustSource(Strict):
 
 
 class TrustedBy(Strict):
-    """Who may set one header."""
+    """Who may set one header, or see all of one."""
 
     from_: list[TrustSource] = Field(alias="from")
 
 
 class TrustSpec(Strict):
-    """Whose headers count."""
+    """Whose headers count, and who sees all of `cache-status`."""
 
     canary_header: TrustedBy | None = None
     score_header: TrustedBy | None = None
+    cache_status: TrustedBy | None = None
+
+
+class TelemetrySpec(Strict):
+    """What the cache tells of itself."""
+
+    planned: ClassVar[frozenset[str]] = frozenset({"otlp", "sampling", "serverTiming"})
+    cache_status: Literal["standard", "minimal", "off"] = "standard"
 
 
 class NamedBy(Strict):
@@ -135,11 +143,12 @@ class Admin(Strict):
 class ConfigSpec(Strict):
     """`CacheConfig.spec`."""
 
-    planned: ClassVar[frozenset[str]] = frozenset({"telemetry", "signing"})
+    planned: ClassVar[frozenset[str]] = frozenset({"signing"})
     stores: Stores = Stores()
     budgets: Budgets = Budgets()
     trust: TrustSpec = TrustSpec()
     identity: IdentitySpec = IdentitySpec()
+    telemetry: TelemetrySpec = TelemetrySpec()
     revision: RevisionSpec | None = None
     admin: Admin = Admin()
 

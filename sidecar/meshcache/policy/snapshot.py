@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from meshcache.message import Headers, Request
-    from meshcache.policy.compiled import Config, Experiment, Policy, Route, UnitSource
+    from meshcache.policy.compiled import CacheStatus, Config, Experiment, Policy, Route, UnitSource
 
 __all__ = ["SCORE_HEADER", "AssignedBy", "Selection", "Snapshot", "namespace", "parse_score", "unit_of"]
 
@@ -166,6 +166,10 @@ class Snapshot:
         if unit is None:
             return assignment.no_unit
         return assignment.hashed[assignment.assigner.choose(unit)]
+
+    def shown_to(self, request: Request) -> CacheStatus:
+        """How much of `cache-status` the caller sees."""
+        return "full" if self.config.trust.cache_status.trusts(request.peer) else self.config.cache_status
 
     def revision(self, request: Request) -> str:
         """The revision of the application that answers `request`: part of every key."""

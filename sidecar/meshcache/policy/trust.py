@@ -1,4 +1,4 @@
-"""Whose request headers count: the peers named under `trust` in the configuration."""
+"""Whose request headers count, and who sees all of `cache-status`: peers that the configuration names under `trust`."""
 
 from __future__ import annotations
 
