@@ -6,6 +6,7 @@ and a response) gets the same text in every place where it could stand.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from google.protobuf.message import DecodeError
 
 from cache_harness import SECRET
-from meshcache.engine import admission, key, paths
+from meshcache.engine import admission, key, paths, purges
 from meshcache.extproc import control, wire
 from meshcache.message import Headers, Request, split_authority
 from meshcache.observe import logs
@@ -37,6 +38,7 @@ from meshcache.rfc import (
     ranges,
     request,
     storing,
+    tags,
     validation,
     vary,
 )
@@ -135,6 +137,16 @@ def _key(text: str, spec: KeySpec, request: Callable[[str], Request]) -> object:
     return key.cache_key(request(text), spec, namespace=b"n", revision="r")
 
 
+def _purge(text: str) -> object:
+    """A value that is refused by one kind may be taken by another."""
+    values = []
+    for kind in purges.PurgeKind:
+        for start in ("", "https://", "https://a.b/", "/"):
+            with contextlib.suppress(ValueError):
+                values.append(purges.parse_value(kind, start + text))
+    return values
+
+
 def _with_field(*names: str) -> Callable[[str], Request]:
     return lambda text: _request(headers=_headers(*names)(text))
 
@@ -203,6 +215,13 @@ PARSERS: tuple[Parser, ...] = (
         ("", "no-cache=", 'private="', "max-age=", 'max-stale="'),
     ),
     Parser("pragma", lambda text: cache_control.request_cache_control(_headers("pragma")(text)), (cache_control,)),
+    Parser(
+        "tags",
+        lambda text: tags.response_tags(_headers("cache-tag", "surrogate-key", "xkey")(text)),
+        (tags,),
+        longest=16384,
+    ),
+    Parser("tag", tags.is_tag, (tags,)),
     Parser("vary", vary.parse_vary, (vary,)),
     Parser("selecting values", lambda text: vary.selecting_values(("a",), _headers("a")(text)), (vary,)),
     Parser("entity tag", entity_tag.parse_entity_tag, (entity_tag,), ("", 'W/"', '"')),
@@ -235,6 +254,8 @@ PARSERS: tuple[Parser, ...] = (
     Parser("type of a path", lambda text: paths.type_mismatch(text, text), (), ("", "/a.css", "/%2e", "text/")),
     Parser("type of a file", lambda text: paths.type_mismatch("/a.css", text), (), ("", "text/")),
     Parser("answer for an origin", lambda text: vary.selecting_names(*_cors(text)), (vary,)),
+    Parser("purge", _purge),
+    Parser("key material", key.key_parts, starts=("", "2:k1"), binary=True),
     Parser("admission", _admit, (), ("", "application/grpc")),
     Parser("score", snapshot.parse_score),
     Parser("unit", lambda text: snapshot.unit_of(_UNITS, _headers("x-user", "cookie")(text))),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import mmap
 import multiprocessing
 import os
@@ -133,6 +134,7 @@ def test_a_map_that_fails_is_tried_again(path: Path, monkeypatch: pytest.MonkeyP
     assert lease is not None
     path.unlink()
     other = Board(path)
+    gc.collect()  # what other tests have left open
     descriptors = len(os.listdir("/proc/self/fd"))
 
     def fails(*_: object, **__: object) -> None:

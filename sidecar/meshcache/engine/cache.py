@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshcache.engine.backoff import Backoff
 from meshcache.engine.exchange import Exchange
 from meshcache.engine.fill import CopyBudget
 from meshcache.engine.keeper import Keeper
 from meshcache.engine.leases import NoFleet
-from meshcache.engine.refreshes import LONGEST_RETRY_SECONDS, RETRY_SECONDS, Refreshes
+from meshcache.engine.refreshes import Refreshes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,8 +54,6 @@ class Cache:
         self.meter = meter
         self.clock = clock
         self.copies = CopyBudget(copy_bytes)
-        self.failures = Backoff(first=RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
-        """Entries that have just stood in for an error of the origin: they do so again without asking it each time."""
         self.keeper = Keeper(stack, meter, render, clock)
         self._refreshes = Refreshes(self, leases, fleet or NoFleet(), spawn)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from meshcache.engine.purge_state import UNBORN, Born
+
 EPOCH_BYTES = 8
 """Length of an invalidation epoch, of a board as of a fleet-wide store."""
+_BORN_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +23,13 @@ class Epochs:
     """Of the board that the processes of this pod share (8 bytes)."""
     fleet: bytes = b""
     """Of a warm store that other machines share too (8 bytes); empty when there is none, or it did not answer."""
+    born: Born = UNBORN
+    """The newest purge rules that were in effect."""
 
     def sealed(self) -> bytes:
-        """As it goes into an envelope."""
-        return self.board + self.fleet
+        """As it goes into an envelope: board, two times 8 bytes of birth (big endian), fleet."""
+        pod, fleet = self.born
+        return self.board + pod.to_bytes(8, "big") + fleet.to_bytes(8, "big") + self.fleet
 
     def spare(self, sealed: bytes, *, fleet_wide: bool, recent: bool) -> bool:
         """Whether an envelope with the epoch `sealed` is alive under these epochs, which were read just now.
@@ -34,10 +40,16 @@ class Epochs:
         this pod both count; the fleet's only if the store told it: while it is away, this pod's own copies may be
         used, for as long as they are fresh.
         """
-        board, fleet = sealed[:EPOCH_BYTES], sealed[EPOCH_BYTES:]
+        board, fleet = sealed[:EPOCH_BYTES], sealed[EPOCH_BYTES + _BORN_BYTES :]
         if fleet_wide:
             return bool(self.fleet) and fleet == self.fleet and (recent or board == self.board)
         return board == self.board and (not self.fleet or fleet == self.fleet)
+
+
+def born_of(sealed: bytes) -> Born:
+    """When what was sealed under these epochs was born."""
+    words = sealed[EPOCH_BYTES : EPOCH_BYTES + _BORN_BYTES]
+    return int.from_bytes(words[:8], "big"), int.from_bytes(words[8:], "big")
 
 
 UNKNOWN = Epochs(b"")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReason, RefreshCause
 from meshcache.engine import report
 from meshcache.engine.admission import bypass_reason, effective_method
-from meshcache.engine.answers import answer, no_answer
+from meshcache.engine.answers import answer
 from meshcache.engine.epochs import UNKNOWN
 from meshcache.engine.fill import Fill, unstorable
 from meshcache.engine.judge import Use, may_stand_in, use
@@ -21,11 +21,11 @@ from meshcache.engine.lookup import Candidate, Lookup
 from meshcache.engine.outcome import Forward, Pass
 from meshcache.engine.placement import promoted_tiers
 from meshcache.engine.refresh import POPULAR, refresh_way
-from meshcache.engine.succession import is_error, outlives
 from meshcache.experiment.assignment import AssignedBy
 from meshcache.policy.identity import OPEN
 from meshcache.rfc.invalidation import is_unsafe
-from meshcache.rfc.validation import add_validators, contradicts, holds, validates
+from meshcache.rfc.stale import ERROR_STATUSES
+from meshcache.rfc.validation import add_validators, validates
 
 if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
@@ -151,10 +151,11 @@ class Exchange:
         if candidate is not None and lookup is not None:
             if forward.decision is Decision.REVALIDATE and response.status == 304 and response.from_origin:
                 return self._revalidated(lookup, candidate, response, now)
-            if not is_error(response.status):
-                self._cache.failures.succeeded(candidate.storage)
-            elif may_stand_in(candidate.judgement, self.request.headers, now):
-                self._cache.failures.failed(candidate.storage, now)
+            if (
+                response.status in ERROR_STATUSES
+                and may_stand_in(candidate.judgement, self.request.headers, now)
+                and not self._cache.stack.purged(candidate.born, candidate.stored)
+            ):
                 self.now = now
                 return self._asked(lookup, Decision.STALE_IF_ERROR, candidate, response.status)
         self._count(forward.decision, forward.reason)
@@ -195,8 +196,6 @@ class Exchange:
             return self._answer(lookup, Decision.STALE_SWR, candidate)
         if verdict is Use.ACCEPTED_STALE:
             return self._answer(lookup, Decision.HIT, candidate)
-        if verdict is Use.VALIDATE and self._has_just_stood_in(candidate):
-            return self._answer(lookup, Decision.STALE_IF_ERROR, candidate)
         reason = MissReason.REQUEST if verdict is Use.VALIDATE_BY_REQUEST else MissReason.STALE
         changes = add_validators(self.request.headers, candidate.stored.status, candidate.stored.fields, now=self.now)
         if not changes:
@@ -212,12 +211,6 @@ class Exchange:
     def _may_serve_while_refreshing(self, lookup: Lookup, candidate: Candidate) -> bool:
         verdict = use(candidate.judgement, self.request.headers, self.now)
         return verdict is Use.STALE_WHILE_REVALIDATE and self._refresh_way(lookup, candidate) is not None
-
-    def _has_just_stood_in(self, candidate: Candidate) -> bool:
-        """Whether the origin has failed this entry a moment ago, so that the next clients need not wait for that."""
-        return self._cache.failures.rests(candidate.storage, self.now) and may_stand_in(
-            candidate.judgement, self.request.headers, self.now
-        )
 
     def _refresh_way(self, lookup: Lookup, candidate: Candidate) -> str | None:
         """By which cluster an entry can be refreshed behind the client's back; None: he waits for its validation."""
@@ -269,34 +262,20 @@ class Exchange:
         self._cache.meter.served(candidate.tier, made.size)
         return made
 
-    def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer | Pass:
+    def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer:
         """The origin says that what is stored is still right: it becomes the answer, brought up to date."""
         if validates(candidate.stored.fields, response.headers, now=now):
             candidate, refused = self._cache.keeper.freshen(lookup.target(), candidate, response, now)
             kept = refused is None
         else:
-            # A 304 that names no validator of what is stored: at best good for this answer, not for later ones.
+            # A 304 for something else than what was asked about: good for this answer, not for later ones.
             self._cache.keeper.forget(candidate)
             kept = False
-            if contradicts(candidate.stored.fields, response.headers):
-                return self._contradicted(lookup, candidate, response, now)
         self.now = now
         made = self._asked(lookup, Decision.REVALIDATED, candidate, response.status, stored=kept)
         # They are for this client alone, and so not among the stored fields.
         made.cookies = tuple(response.headers.get_all("set-cookie"))
         return made
-
-    def _contradicted(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer | Pass:
-        """The origin has confirmed something that is not stored: that is an answer only to a client who holds it."""
-        forward = self._forwarded
-        assert forward is not None  # noqa: S101 - a 304 is the answer to a request that was forwarded
-        if holds(self.request.headers, response.headers):
-            self._count(forward.decision, forward.reason)
-            return self._pass(forward, response, now)
-        self._count(Decision.MISMATCH, forward.reason)
-        return no_answer(
-            lookup, candidate.tier, by_request=forward.reason is MissReason.REQUEST, status=response.status
-        )
 
     def _asked(
         self, lookup: Lookup, decision: Decision, candidate: Candidate, status: int, *, stored: bool = False
@@ -329,15 +308,6 @@ class Exchange:
         reason = unstorable(target, response)
         if reason is not None:
             return reason
-        known = self._candidate
-        if (
-            is_error(response.status)
-            and known is not None
-            and not is_error(known.stored.status)
-            and outlives(known.judgement, now)
-        ):
-            # Whatever lifetime it claims: the good answer may stand in for the errors of others.
-            return NoStoreReason.BETTER_STORED
         fill = Fill(target, response, now, self._cache.copies)
         if not fill.fits():
             return NoStoreReason.TOO_LARGE

@@ -14,6 +14,7 @@ from meshcache.rfc.cache_control import CacheControl, request_cache_control
 from meshcache.rfc.fields import split_list
 from meshcache.rfc.freshness import explicit_lifetime
 from meshcache.rfc.storing import may_use_heuristics, no_store_reason, storable_fields
+from meshcache.rfc.tags import TAG_FIELDS, response_tags
 from meshcache.rfc.validators import can_be_validated
 from meshcache.rfc.vary import parse_vary, selecting_names, selecting_values
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from meshcache.policy.compiled import Policy
     from meshcache.policy.snapshot import Selection
 
-NOT_REPLAYED = frozenset({"content-length", "cache-status"})
-"""Computed anew for each answer."""
+NOT_REPLAYED = TAG_FIELDS | {"content-length", "cache-status"}
+"""Computed anew for each answer, or kept beside it."""
 
 _GONE = frozenset({404, 410})
 
@@ -86,6 +87,8 @@ def unstorable(target: Target, response: Response) -> NoStoreReason | None:
         return NoStoreReason.VARY_STAR
     if not response.complete and _ends_with_its_connection(headers):
         return NoStoreReason.UNDELIMITED
+    if response_tags(headers) is None:
+        return NoStoreReason.TAGS
     directives = CacheControl.parse(headers.get("cache-control"))
     by_default = may_use_heuristics(response.status, directives)
     granted = lifetime(target.policy.freshness, status=response.status, explicit=None, by_default=by_default)
@@ -205,6 +208,7 @@ class Fill:
             route=target.selection.route,
             subject=target.subject,
             revision=target.revision,
+            tags=response_tags(response.headers) or (),
         )
 
 

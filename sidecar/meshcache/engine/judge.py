@@ -7,7 +7,7 @@ subtraction and a comparison.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from math import inf
 from typing import TYPE_CHECKING
@@ -67,6 +67,10 @@ class Judgement:
     def age(self, now: float) -> float:
         """Its age at `now`, never negative."""
         return rfc_age.current_age(initial_age=self.initial_age, response_time=self.response_time, now=now)
+
+    def cut(self, stale_since: float, now: float) -> Judgement:
+        """The same for what a purge has made stale at `stale_since`: its windows begin there, and it is not renewed."""
+        return replace(self, lifetime=min(self.lifetime, self.age(min(stale_since, now))), renew_from=inf)
 
 
 def judge(stored: StoredResponse, policy: Freshness) -> Judgement:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import NoStoreReason, TierName
@@ -14,11 +12,11 @@ from meshcache.engine.key import resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.placement import earned_tiers, with_tiers_of
 from meshcache.engine.records import Entry, StoredResponse
-from meshcache.engine.succession import SLOW_SECONDS, is_error, is_older, yields
 from meshcache.engine.variants import with_field_set
 from meshcache.message import Headers, Response
 from meshcache.rfc.age import age_value
 from meshcache.rfc.invalidation import invalidates, other_targets
+from meshcache.rfc.tags import response_tags
 from meshcache.rfc.validation import freshened
 from meshcache.rfc.vary import parse_vary, selecting_values
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from meshcache.engine.ports import Meter, Renderer
     from meshcache.engine.records import Record, VariantIndex
     from meshcache.message import Request
-    from meshcache.policy.compiled import Freshness, KeySpec, Policy
+    from meshcache.policy.compiled import KeySpec, Policy
     from meshcache.tiers.memory import HotEntry
     from meshcache.tiers.stack import TierStack
 
@@ -43,9 +41,8 @@ _KEPT = frozenset(
         NoStoreReason.PARTIAL,
         NoStoreReason.NO_MEMORY,
         NoStoreReason.INVALIDATED,
+        NoStoreReason.PURGED,
         NoStoreReason.NO_TIER,
-        NoStoreReason.OLDER,
-        NoStoreReason.BETTER_STORED,
     }
 )
 """Reasons not to store a response that say nothing against the one that is stored already."""
@@ -92,6 +89,9 @@ class Keeper:
             item for item in freshened(old.fields, response.headers, response_time=now) if item[0] not in NOT_REPLAYED
         ]
         reason = unstorable(target, Response(old.status, Headers(fields)))
+        tags = response_tags(response.headers)
+        if tags is None:
+            reason = reason or NoStoreReason.TAGS
         names = parse_vary(response.headers.get("vary"))
         selected_by = {name for name, _ in old.selecting}
         if names != "*" and selected_by - set(names):
@@ -112,6 +112,7 @@ class Keeper:
             route=old.route,
             subject=old.subject,
             revision=old.revision,
+            tags=tags or old.tags,
         )
         if reason is None:
             self._meter.stored(self._place(target, record, candidate))
@@ -122,9 +123,9 @@ class Keeper:
         ), reason
 
     def promote(self, target: Target, candidate: Candidate, tiers: tuple[TierName, ...], now: float) -> None:
-        """Move an entry up to the tiers that its reader has earned, unless memory holds a newer one by now."""
-        held = self._stack.memory.peek(candidate.storage)
-        if held is not None and isinstance(held.record, StoredResponse) and is_older(candidate.stored, held.record):
+        """Move an entry up to the tiers that its reader has earned."""
+        if candidate.stale_since is not None:
+            # The copy would be as if it had been asked for just now, and no longer stale.
             return
         expires_in = self._of_use(candidate.judgement, target.policy, now)
         self._stack.promote(self._entry(target, candidate.storage, candidate.stored, tiers, now, expires_in))
@@ -166,52 +167,28 @@ class Keeper:
 
     def _place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
         """Store under the primary key, or under a variant's with the list of variants beside it."""
-        held, known = (None, None) if replacing is None else (replacing.tier, replacing.stored)
+        held = None if replacing is None else replacing.tier
         if not record.selecting:
             # It answers every request for the resource; older variants become unreachable with their list, which
             # it has to replace wherever that would be found first.
-            tier = held if target.index is None else TierName.HOT
-            return self._write(target, target.key.storage, record, tier, known)
+            return self._write(target, target.key.storage, record, held if target.index is None else TierName.HOT)
         names = tuple(name for name, _ in record.selecting)
-        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, held, known)
+        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, held)
         if outcome == STORED and (target.index is None or target.index.field_sets[0] != names):
             self._write_index(target, with_field_set(target.key, target.index, names))
         return outcome
 
-    def _write(
-        self,
-        target: Target,
-        storage: bytes,
-        record: StoredResponse,
-        held: TierName | None,
-        replacing: StoredResponse | None,
-    ) -> str:
-        """Write to the tiers that the caller has earned, and to where the key is `held` so far.
-
-        What `record` takes the place of was known when the origin was asked; anything else that is stored by now has
-        come in meanwhile.
-        """
+    def _write(self, target: Target, storage: bytes, record: StoredResponse, held: TierName | None) -> str:
+        """Write to the tiers that the caller has earned, and to where the key is `held` so far."""
         policy = target.policy
         now = record.response_time
-        stored = self._stack.hot(storage, target.key.resource, policy.tiers, self._clock())
-        if stored is not None and stored.record is not replacing and isinstance(stored.record, StoredResponse):
-            reason = yields(record, stored.record, policy.freshness, self._clock())
-            if reason is not None and stored.record.key == record.key:
-                return reason
         tiers = earned_tiers(policy.placement, target.selection.score)
         if held is not None:
             # An older copy in a faster tier would be found first: it is replaced, whoever asked.
             tiers = with_tiers_of(tiers, held)
         expires_in = self._of_use(judge(record, policy.freshness), policy, now)
-        entry = self._entry(target, storage, record, tiers, now, expires_in)
-        if is_error(record.status) or self._clock() - record.request_time > SLOW_SECONDS:
-            # Another process may have stored something in the meantime, which its memory alone knows so far.
-            entry = replace(entry, yields_to=partial(self._stays, record, policy.freshness))
-        outcome = self._stack.store(entry)
+        outcome = self._stack.store(self._entry(target, storage, record, tiers, now, expires_in))
         return outcome.refused or STORED
-
-    def _stays(self, record: StoredResponse, freshness: Freshness, held: StoredResponse) -> bool:
-        return yields(record, held, freshness, self._clock()) is not None
 
     def _write_index(self, target: Target, index: VariantIndex) -> None:
         policy = target.policy

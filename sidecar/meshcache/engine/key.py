@@ -136,6 +136,41 @@ _QUERY_LONGEST = 8192
 _remembered_key = lru_cache(maxsize=4096)(_make_key)
 
 
+class KeyParts(NamedTuple):
+    """What a key's material says of the URI, as the policy keyed it."""
+
+    spec: bytes
+    """The fingerprint of the `KeySpec`."""
+    host: str
+    """With its port, unless that is the scheme's own; empty where the key leaves the host out."""
+    target: str
+    """The path."""
+    query: str
+
+    @property
+    def resource(self) -> bytes:
+        """The resource id, as in `CacheKey`."""
+        return _resource_id(*(part.encode("latin-1", "replace") for part in (self.host, self.target, self.query)))
+
+
+def key_parts(material: bytes) -> KeyParts | None:
+    """The parts of `material`; None for what `cache_key` has not made."""
+    parts: list[bytes] = []
+    at = 0
+    for _ in range(7):
+        colon = material.find(b":", at, at + 10)
+        digits = material[at:colon]
+        if colon < 0 or not digits.isdigit():
+            return None
+        at = colon + 1 + int(digits)
+        parts.append(material[colon + 1 : at])
+    form, spec, _, _, origin, target, query = parts
+    if form != FORMAT or at > len(material):
+        return None
+    host = origin.partition(b"://")[2]
+    return KeyParts(spec, host.decode("latin-1"), target.decode("latin-1"), query.decode("latin-1"))
+
+
 def resource_ids(scheme: str, authority: str, paths: Iterable[str], specs: Iterable[KeySpec]) -> set[bytes]:
     """The resource ids that these targets may be stored under, one for each way in which policies key a URI."""
     keyed = tuple(specs)
@@ -220,7 +255,10 @@ def _uri_parts(scheme: str, authority: str, path: str, spec: KeySpec) -> tuple[b
 def _resource(uri: tuple[bytes, bytes, bytes], spec: KeySpec) -> bytes:
     # The scheme does not tell resources apart for invalidation: a POST over https must reach what http stored.
     origin, target, query = uri
-    host = origin.partition(b"://")[2] if spec.host else b""
+    return _resource_id(origin.partition(b"://")[2] if spec.host else b"", target, query)
+
+
+def _resource_id(host: bytes, target: bytes, query: bytes) -> bytes:
     return blake2b(_join((b"r1", host, target, query)), digest_size=16).digest()
 
 

@@ -12,18 +12,20 @@ from meshcache.decisions import TierName
 from meshcache.engine.epochs import UNKNOWN, Epochs
 from meshcache.engine.fill import Target
 from meshcache.engine.judge import Judgement, judge
+from meshcache.engine.purge_state import UNBORN
 from meshcache.engine.ranged import wanted_ranges
 from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.engine.variants import variant_keys
 
 if TYPE_CHECKING:
     from meshcache.engine.key import CacheKey
+    from meshcache.engine.purge_state import Born
     from meshcache.message import Request
     from meshcache.policy.compiled import CacheStatus, Policy
     from meshcache.policy.snapshot import Selection
     from meshcache.rfc.vary import Selecting
     from meshcache.tiers.memory import HotEntry
-    from meshcache.tiers.stack import TierStack
+    from meshcache.tiers.stack import Found, TierStack
 
 
 class Candidate(NamedTuple):
@@ -35,6 +37,10 @@ class Candidate(NamedTuple):
     judgement: Judgement
     entry: HotEntry | None
     """Its place in process memory, when it has one."""
+    born: Born = UNBORN
+    """The purge rules that it is known to have outlived."""
+    stale_since: float | None = None
+    """Unix seconds at which a soft purge made it stale."""
 
 
 class Lookup:
@@ -118,8 +124,8 @@ class Lookup:
             found = await self._stack.find(key.storage, key.resource, limits, self.now)
             self.epochs = found.epochs
             record = found.record
-            if isinstance(record, StoredResponse) and found.tier is not None:
-                return newer(best, self._found(key.storage, found.tier, record, ()))
+            if isinstance(record, StoredResponse):
+                return newer(best, self._found(key.storage, found, ()))
             if not isinstance(record, VariantIndex) or record.key != key.material:
                 return best
             self.index = record
@@ -127,8 +133,7 @@ class Lookup:
             found = await self._stack.find(storage, key.resource, limits, self.now)
             if self.epochs is UNKNOWN:
                 self.epochs = found.epochs
-            if isinstance(found.record, StoredResponse) and found.tier is not None:
-                best = newer(best, self._found(storage, found.tier, found.record, selecting))
+            best = newer(best, self._found(storage, found, selecting))
         return best
 
     def target(self) -> Target:
@@ -156,13 +161,20 @@ class Lookup:
             return None
         judgement: Judgement | None = entry.memo
         if judgement is None or judgement.policy is not self.policy.freshness:
-            judgement = entry.memo = judge(stored, self.policy.freshness)
-        return Candidate(stored, storage, TierName.HOT, judgement, entry)
+            judgement = judge(stored, self.policy.freshness)
+            if entry.stale_since is not None:
+                judgement = judgement.cut(entry.stale_since, self.now)
+            entry.memo = judgement
+        return Candidate(stored, storage, TierName.HOT, judgement, entry, self._stack.born, entry.stale_since)
 
-    def _found(self, storage: bytes, tier: TierName, stored: StoredResponse, selecting: Selecting) -> Candidate | None:
-        if not self._is_it(stored, selecting):
+    def _found(self, storage: bytes, found: Found, selecting: Selecting) -> Candidate | None:
+        stored, tier = found.record, found.tier
+        if tier is None or not isinstance(stored, StoredResponse) or not self._is_it(stored, selecting):
             return None
-        return Candidate(stored, storage, tier, judge(stored, self.policy.freshness), None)
+        judgement = judge(stored, self.policy.freshness)
+        if found.stale_since is not None:
+            judgement = judgement.cut(found.stale_since, self.now)
+        return Candidate(stored, storage, tier, judgement, None, found.epochs.born, found.stale_since)
 
     def _is_it(self, stored: StoredResponse, selecting: Selecting) -> bool:
         """Whether it really is what was asked for: an equal digest alone proves nothing."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from meshcache.decisions import TierName
     from meshcache.engine.epochs import Epochs
@@ -49,6 +49,8 @@ class StoredResponse(msgspec.Struct, tag="r", frozen=True, array_like=True):
     """Keyed hash of the person it is for; empty when it is for everybody."""
     revision: str = ""
     """The application's release that answered."""
+    tags: tuple[str, ...] = ()
+    """By which it is purged together with others (`rfc.tags`)."""
 
     @property
     def length(self) -> int:
@@ -88,5 +90,3 @@ class Entry:
     """Its pool in memory."""
     rendered: bytes | None = None
     """Its serialised reply, kept beside it in memory."""
-    yields_to: Callable[[StoredResponse], bool] | None = None
-    """Tells of what a lower tier holds under the key whether it is to stay instead; None: it need not be looked at."""

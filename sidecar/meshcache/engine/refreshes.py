@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from meshcache.engine.fill import Target
     from meshcache.engine.lookup import Candidate
     from meshcache.engine.ports import FleetLease, FleetLeases, Leases, RefreshRequest, Spawn
-    from meshcache.message import Response
+    from meshcache.message import Field, Response
 
 MOST_AT_ONCE: Final = 64
 """Refreshes of one process at one time, whatever its policies allow each."""
@@ -52,15 +52,7 @@ class _Refresh:
     @property
     def key(self) -> bytes:
         """What is leased: one refresh for each stored variant."""
-        return lease_key(self.candidate)
-
-
-def lease_key(candidate: Candidate) -> bytes:
-    """The key under which a refresh of `candidate` is leased.
-
-    Not that of the entry: who collapses requests for it shall not wait for a refresh, let alone for the pause after it.
-    """
-    return b"refresh:" + candidate.storage
+        return self.candidate.storage
 
 
 class Refreshes:
@@ -82,7 +74,7 @@ class Refreshes:
 
     def begin(self, target: Target, candidate: Candidate, cluster: str, cause: RefreshCause) -> None:
         """Refresh `candidate` through `cluster` in the background, unless that is being done or was tried just now."""
-        key = lease_key(candidate)
+        key = candidate.storage
         now = self._cache.clock()
         # A popular entry comes here with every hit while it is being refreshed: what this process knows is asked first.
         if self._closed or key in self._busy or self._pauses.rests(key, now):
@@ -149,6 +141,7 @@ class Refreshes:
         fresher = found.record
         if (
             isinstance(fresher, StoredResponse)
+            and found.stale_since is None
             and fresher.response_time > candidate.stored.response_time
             and fresher.key == candidate.stored.key
             and fresher.selecting == candidate.stored.selecting
@@ -161,10 +154,13 @@ class Refreshes:
         request = refresh_request(target.request, candidate.stored, policy.key, refresh.cluster)
         # The response answers what the refresh asks, which is the client's request without his conditions.
         target = target.asking(request.headers)
-        conditions = add_validators(
-            _NOTHING_ASKED, candidate.stored.status, candidate.stored.fields, now=target.request_time
-        )
-        conditional = [(name, value) for name, value in conditions.items() if value is not None]
+        conditional: list[Field] = []
+        # What has been purged since it was chosen is not brought back by the origin's word that it is as it was.
+        if not cache.stack.purged(candidate.born, candidate.stored):
+            conditions = add_validators(
+                _NOTHING_ASKED, candidate.stored.status, candidate.stored.fields, now=target.request_time
+            )
+            conditional = [(name, value) for name, value in conditions.items() if value is not None]
         response, body = await self._fetch(replace(request, headers=Headers((*request.headers, *conditional))), target)
         now = cache.clock()
         if response.status == 304 and conditional:

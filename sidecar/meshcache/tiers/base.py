@@ -47,6 +47,9 @@ class TierRead:
     It goes into the envelope of whoever fills this miss, so that a fill which began before an invalidation
     cannot bring the old answer back. Empty when it is not known: then nothing may be written for this resource.
     """
+    purges: int | None = 0
+    """Generation of the newest purge rule in the log that is kept beside a store which pods share; None when there is
+    no such log."""
 
 
 class Tier(Protocol):

@@ -6,6 +6,8 @@ stored under it dead rather than undead. A bump writes a new random word with on
 to lock.
 Resources that share a slot are invalidated together, which costs hits and nothing else.
 
+Purges: one word, the generation of the newest purge rule, so that no process answers by what it has without knowing it.
+
 Times: beside its epoch, a bump leaves the time at which it was made, one for sixteen slots. A store that other pods
 share hears of an invalidation later than the workers of this pod do; by the time they pass over what it gives until
 then.
@@ -46,6 +48,8 @@ _HEAD_BYTES = 64
 _BASE_WORD = 3
 """Index of the base word: the header before it holds magic, version and sizes (24 bytes)."""
 _BOOT_AT = 32
+_PURGE_WORD = 6
+"""Index of the generation of purges, behind the boot (bytes 32 to 48); 0 in a new file."""
 _SLOTS_PER_TIME = 16
 _ROW = struct.Struct("=QQd")
 """One lease: fingerprint of what is leased (0 for a free row), token of the holder, deadline on CLOCK_MONOTONIC."""
@@ -133,6 +137,16 @@ class Board:
     def bumped_at(self, resource: bytes) -> float:
         """Unix seconds of the last bump of `resource`, or of one that shares its place; 0 when there was none."""
         return self._times[(self._slot(resource) - _HEAD_BYTES // 8) // _SLOTS_PER_TIME]
+
+    @property
+    def purges(self) -> int:
+        """The generation of the newest purge rule that everyone has to have applied; 0 where no log of them is kept."""
+        return self._words[_PURGE_WORD]
+
+    @purges.setter
+    def purges(self, generation: int) -> None:
+        """For the one process that writes the log, once the rule is in it."""
+        self._words[_PURGE_WORD] = generation
 
     def lease(self, key: bytes, seconds: float) -> Lease | None:
         """Take the lease of `key` (a resource id, a storage key) for `seconds`, or None while someone has it.

@@ -17,7 +17,8 @@ class TierHooks(Protocol):
 
     def entry_refused(self, tier: TierName, reason: str) -> None:
         """What was read from `tier` was not used: for an envelope's `Reason` when it is not a valid one, `epoch` when
-        it was invalidated, `residence` when its time in the tier is over."""
+        it was invalidated, `purged`, `purge-unread` while not all purge rules are known here, `residence` when its time
+        in the tier is over."""
         ...
 
     def evicted(self, tier: TierName, reason: str, count: int) -> None:
@@ -25,7 +26,7 @@ class TierHooks(Protocol):
         ...
 
     def write_dropped(self, tier: TierName, reason: str) -> None:
-        """A write to `tier` was not made: `queue-full`, `breaker-open`, `invalidated`, `no-epoch`."""
+        """A write to `tier` was not made: `queue-full`, `breaker-open`, `invalidated`, `purged`, `no-epoch`."""
         ...
 
     def breaker(self, tier: TierName, opened: bool) -> None:

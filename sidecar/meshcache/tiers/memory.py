@@ -6,6 +6,7 @@ from collections import OrderedDict
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
+from meshcache.engine.purge_state import UNBORN
 from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.eviction.lru import LruOrder
 from meshcache.eviction.ttl import TtlOrder
@@ -13,6 +14,7 @@ from meshcache.eviction.ttl import TtlOrder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from meshcache.engine.purge_state import Born
     from meshcache.engine.records import Record
     from meshcache.eviction.base import EvictionOrder
     from meshcache.policy.compiled import Eviction
@@ -21,7 +23,19 @@ if TYPE_CHECKING:
 class HotEntry:
     """One record in memory with what its users keep beside it."""
 
-    __slots__ = ("epoch", "expires_at", "hits", "memo", "record", "rendered", "size", "stored_at")
+    __slots__ = (
+        "born",
+        "checked",
+        "epoch",
+        "expires_at",
+        "hits",
+        "memo",
+        "record",
+        "rendered",
+        "size",
+        "stale_since",
+        "stored_at",
+    )
 
     def __init__(
         self,
@@ -31,6 +45,7 @@ class HotEntry:
         stored_at: float,
         expires_at: float,
         rendered: bytes | None = None,
+        born: Born = UNBORN,
     ) -> None:
         self.record = record
         self.epoch = epoch
@@ -43,6 +58,12 @@ class HotEntry:
         """The serialised reply, ready to be sent. Set it through `MemoryTier.attach`, which counts it."""
         self.hits = 0
         """Free for the engine: how often it has answered since it came into memory."""
+        self.born = born
+        """Which purge rules were in effect when the record was asked for."""
+        self.checked = born[0]
+        """The generation of the newest purge rule that it is known to have outlived."""
+        self.stale_since: float | None = None
+        """Unix seconds at which a soft purge made it stale."""
         self.memo: Any = None
         """Free for the engine: a judgement that it need not repeat. Small, not counted."""
         self.size = entry_size(self)
@@ -55,7 +76,7 @@ def _share(container: Any) -> int:
 
 
 # What one entry costs beside its objects: its slots in the table of entries, in the order's sizes and in the
-# order itself, and the float and the integers it holds.
+# order itself, and the floats and the integers it holds. Those of its birth are all entries' of that time.
 _SLOTS = _share(dict.fromkeys(range(4096))) * 2 + _share(OrderedDict.fromkeys(range(4096)))
 _OVERHEAD = _SLOTS + 2 * getsizeof(0.0) + 2 * getsizeof(1 << 30)
 
@@ -75,6 +96,7 @@ def entry_size(entry: HotEntry) -> int:
         case StoredResponse():
             size += getsizeof(record.body) + getsizeof(record.fields) + getsizeof(record.selecting)
             size += getsizeof(record.uri) + getsizeof(record.subject) + 3 * getsizeof(0.0)
+            size += getsizeof(record.tags) + sum(map(getsizeof, record.tags))
             for pair in record.fields:
                 size += getsizeof(pair) + getsizeof(pair[0]) + getsizeof(pair[1])
             for selecting in record.selecting:
@@ -128,11 +150,6 @@ class MemoryTier:
         order.touch(key)
         return entry
 
-    def peek(self, key: bytes) -> HotEntry | None:
-        """The entry under `key`, whether or not its residence has ended; this is no use of it."""
-        held = self._entries.get(key)
-        return None if held is None else held[0]
-
     def put(self, key: bytes, entry: HotEntry, now: float, eviction: Eviction = "lru") -> bool:
         """Store `entry` in the pool `eviction`, replacing what is under `key`, and evict what no longer fits.
 
@@ -161,6 +178,16 @@ class MemoryTier:
             if entry.size > self._budget:
                 self._drop(key, "capacity")
             self._shrink(now)
+
+    def items(self) -> list[tuple[bytes, HotEntry]]:
+        """All keys with their entries, as they are now."""
+        return [(key, held[0]) for key, held in self._entries.items()]
+
+    def drop(self, key: bytes, entry: HotEntry) -> None:
+        """Forget `key` if `entry` is still what is under it."""
+        held = self._entries.get(key)
+        if held is not None and held[0] is entry:
+            self.delete(key)
 
     def delete(self, key: bytes) -> None:
         """Forget `key`; not an error when it is absent."""

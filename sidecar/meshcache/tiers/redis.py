@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _PREFIX = "mc1:"
 _ALL = f"{_PREFIX}g"
+PURGES = f"{_PREFIX}p:g"
+"""Generation of the newest rule in the log of purges (`tiers/fleet_log.py`), in decimal digits."""
 _WORDS_PER_PAGE = 256
 _PAGES = 4096
 _WORDS_KEPT = 90 * 86400
@@ -113,14 +115,15 @@ class RedisTier:
         """See `Tier`. One round trip, save for the first look at a page of epochs."""
         if self._owes(resource):
             return TierRead(None, b"")
-        value, *words = await self._send([("GET", _entry(key)), *_word_reads(resource)])
+        value, *words, newest = await self._send([("GET", _entry(key)), *_word_reads(resource), ("GET", PURGES)])
         epoch = _combined(words)
         if not epoch:
             # No words: whatever is stored was stored under others, which are lost.
             return TierRead(None, await self._establish(resource, words))
         if self._owes(resource):
             return TierRead(None, b"")
-        return TierRead(value if isinstance(value, bytes) else None, epoch)
+        purges = int(newest[:20]) if isinstance(newest, bytes) and newest[:20].isdigit() else None
+        return TierRead(value if isinstance(value, bytes) else None, epoch, purges)
 
     async def send(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The replies to `commands` of others that share the store with the tier, such as leases. Raises `TierError`.

@@ -9,18 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import NoStoreReason, Stage, TierName
-from meshcache.engine.epochs import UNKNOWN, Epochs
+from meshcache.engine.epochs import UNKNOWN, Epochs, born_of
+from meshcache.engine.purges import ALIVE, DEAD, Verdict
 from meshcache.engine.records import StoredResponse
 from meshcache.tiers.base import TierError, TierRead, Trouble
 from meshcache.tiers.envelope import LARGE, BadEnvelope, Envelope, record_size, seal, unseal
 from meshcache.tiers.guarded import GuardedTier, Write
 from meshcache.tiers.hooks import NoHooks, TierHooks
 from meshcache.tiers.memory import HotEntry
+from meshcache.tiers.purges import Purges
 from meshcache.tiers.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from meshcache.engine.purge_state import Born
     from meshcache.engine.records import Entry, Record
     from meshcache.policy.compiled import TierLimits, Tiers
     from meshcache.tiers.base import Tier
@@ -47,6 +50,8 @@ class Found:
     """Where it was found; None for a miss."""
     epochs: Epochs
     """To be handed to `store` by whoever fills the miss or refreshes the record."""
+    stale_since: float | None = None
+    """Unix seconds at which a soft purge made it stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +81,19 @@ class TierStack:
         hooks: TierHooks | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
+        purges: Purges | None = None,
         breaker_pause: float = 0.5,
         queue_bytes: int = 64 << 20,
         opening_bytes: int = 128 << 20,
     ) -> None:
         """`clock` measures durations; `breaker_pause` is the first pause of a tier that keeps failing, in seconds.
 
+        `purges` are the purge rules in effect; None for none ever.
         `queue_bytes` may wait to be written for each of warm and cold, `opening_bytes` of what was read to be verified.
         """
         self.memory = memory
         self._board = board
+        self._purges = Purges(board) if purges is None else purges
         self._keyring = keyring
         self._hooks: TierHooks = hooks if hooks is not None else NoHooks()
         self._clock = clock
@@ -113,10 +121,21 @@ class TierStack:
             self._hooks.entry_refused(TierName.HOT, "epoch")
         elif not -_CLOCK_SKEW <= now - entry.stored_at < limits.hot.ttl:
             self._hooks.entry_refused(TierName.HOT, "residence")
-        else:
+        elif entry.checked == self._board.purges:
             return entry
+        else:
+            return self._outlived(key, entry)
         self.memory.delete(key)
         return None
+
+    @property
+    def born(self) -> Born:
+        """When something that is asked for now is born."""
+        return self._purges.born
+
+    def purged(self, born: Born, stored: StoredResponse) -> bool:
+        """Whether a purge has killed what had outlived all rules up to `born`; also while that cannot be told."""
+        return not self._purges.current() or self._purges.verdict(born, stored).dead
 
     def attach(self, key: bytes, entry: HotEntry, rendered: bytes, now: float) -> None:
         """Keep a serialised reply beside an entry in memory, within the budget."""
@@ -125,7 +144,9 @@ class TierStack:
     async def find(self, key: bytes, resource: bytes, limits: Tiers, now: float) -> Found:
         """Look in warm, then in cold; on a miss the result has no record, but always the epochs for `store`."""
         self._check_board()
-        epochs = Epochs(self._board.epoch(resource))
+        # All of it is read before the origin is asked.
+        born = self._purges.born
+        epochs = Epochs(self._board.epoch(resource), born=born)
         for name, lower in self._lower.items():
             if lower.tier.absent(key):
                 continue
@@ -136,10 +157,13 @@ class TierStack:
             if read is None:
                 continue
             if lower is self._fleet:
-                epochs = Epochs(epochs.board, read.epoch)
+                epochs = Epochs(epochs.board, read.epoch, born)
             envelope = await self._opened(lower, key, resource, read, epochs, bounds, now)
-            if envelope is not None:
-                return Found(envelope.record, name, epochs)
+            if envelope is None:
+                continue
+            verdict = self._judged(lower, read, envelope)
+            if not verdict.dead:
+                return Found(envelope.record, name, epochs, verdict.stale_since)
         return Found(None, None, epochs)
 
     def nowhere(self, keys: Iterable[bytes], resource: bytes) -> Epochs | None:
@@ -149,14 +173,14 @@ class TierStack:
                 if not lower.tier.absent(key):
                     return None
         self._check_board()
-        return Epochs(self._board.epoch(resource))
+        return Epochs(self._board.epoch(resource), born=self._purges.born)
 
     def store(self, entry: Entry) -> Stored:
         """Store a record: in memory at once, in the lower tiers in the background.
 
         If none of `entry.tiers` takes a record of its size, the next lower one that does gets it. It goes nowhere when
-        an invalidation came since its epochs were read (`invalidated`), its use is over (`no-freshness`), too many
-        writes wait (`no-memory`), or no tier takes it (`no-tier`).
+        an invalidation or a purge came since its epochs were read (`invalidated`, `purged`), its use is over
+        (`no-freshness`), too many writes wait (`no-memory`), or no tier takes it (`no-tier`).
         """
         size = record_size(entry.record)
         chosen = self._fitting(entry.tiers, entry.limits, size)
@@ -216,6 +240,7 @@ class TierStack:
         for lower in self._lower.values():
             await lower.close()
         await self._threads.close(1.0)
+        await self._purges.close()
         self.memory.clear()
 
     def _fitting(self, tiers: Iterable[TierName], limits: Tiers, size: int) -> list[TierName]:
@@ -233,6 +258,8 @@ class TierStack:
             return Stored((), NoStoreReason.NO_TIER)
         if entry.epochs.board != self._board.epoch(entry.resource):
             return Stored((), NoStoreReason.INVALIDATED)
+        if self._is_purged(entry):
+            return Stored((), NoStoreReason.PURGED)
         placed = []
         refused = NoStoreReason.NO_TIER
         for name in tiers:
@@ -253,6 +280,7 @@ class TierStack:
             stored_at=entry.now,
             expires_at=entry.now + _residence(entry, TierName.HOT),
             rendered=entry.rendered,
+            born=entry.epochs.born,
         )
         return None if self.memory.put(entry.key, held, entry.now, entry.eviction) else NoStoreReason.NO_TIER
 
@@ -268,8 +296,8 @@ class TierStack:
         if entry.epochs.board != self._board.epoch(entry.resource):
             self._hooks.write_dropped(tier.name, "invalidated")
             return False
-        if entry.yields_to is not None and await self._overtaken(tier, entry, entry.yields_to):
-            self._hooks.write_dropped(tier.name, "overtaken")
+        if self._is_purged(entry):
+            self._hooks.write_dropped(tier.name, "purged")
             return False
         began = self._clock()
         sealing = partial(
@@ -286,31 +314,44 @@ class TierStack:
         self._hooks.stage(Stage.STORE, self._clock() - began)
         return True
 
-    async def _overtaken(self, tier: Tier, entry: Entry, yields_to: Callable[[StoredResponse], bool]) -> bool:
-        """Whether another process has stored something meanwhile that is to stay; then memory forgets `entry` as well.
+    def _outlived(self, key: bytes, entry: HotEntry) -> HotEntry | None:
+        """`entry`, unless a purge rule that it was not yet compared with has killed it."""
+        purges = self._purges
+        if not purges.current():
+            # It stays: when the rules are known, it may turn out to be none of theirs.
+            self._hooks.entry_refused(TierName.HOT, "purge-unread")
+            return None
+        if entry.checked == purges.generation:
+            return entry
+        record = entry.record
+        if isinstance(record, StoredResponse):
+            verdict = purges.verdict(entry.born, record)
+            if verdict.dead:
+                self._hooks.entry_refused(TierName.HOT, "purged")
+                self.memory.delete(key)
+                return None
+            if verdict.stale_since != entry.stale_since:
+                entry.stale_since, entry.memo = verdict.stale_since, None
+        entry.checked = purges.generation
+        return entry
 
-        Raises what the tier raises: where it cannot be read, it need not be written.
-        """
-        if tier.absent(entry.key) or (read := await tier.get(entry.key, entry.resource)).value is None:
-            return False
-        try:
-            envelope = await self._unsealed(read.value, entry.key)
-        except BadEnvelope:
-            return False
-        fleet_wide = not tier.on_board
-        epochs = Epochs(entry.epochs.board, read.epoch if fleet_wide else entry.epochs.fleet)
-        stored = envelope.record
-        if (
-            not isinstance(stored, StoredResponse)
-            or stored.key != entry.record.key
-            or not epochs.spare(envelope.epoch, fleet_wide=fleet_wide, recent=True)
-            or not yields_to(stored)
-        ):
-            return False
-        in_memory = self.memory.peek(entry.key)
-        if in_memory is not None and in_memory.record is entry.record:
-            self.memory.delete(entry.key)
-        return True
+    def _judged(self, lower: GuardedTier, read: TierRead, envelope: Envelope) -> Verdict:
+        """What the purge rules say of what was read from a lower tier."""
+        purges, record, shared = self._purges, envelope.record, lower is self._fleet
+        if not purges.current() or (shared and not purges.knows(read.purges)):
+            self._hooks.entry_refused(lower.name, "purge-unread")
+            return DEAD
+        if not isinstance(record, StoredResponse):
+            return ALIVE
+        verdict = purges.verdict(born_of(envelope.epoch), record, shared=shared)
+        if verdict.dead:
+            self._hooks.entry_refused(lower.name, "purged")
+        return verdict
+
+    def _is_purged(self, entry: Entry) -> bool:
+        """Whether a rule in effect has killed `entry` before it is written."""
+        record = entry.record
+        return isinstance(record, StoredResponse) and self._purges.verdict(entry.epochs.born, record).dead
 
     async def _opened(
         self,
