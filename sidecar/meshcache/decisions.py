@@ -48,6 +48,8 @@ class MissReason(StrEnum):
     URI_MISS = "uri-miss"
     VARY_MISS = "vary-miss"
     STALE = "stale"
+    PARTIAL = "partial"
+    """Part of the answer is stored, and it is not enough."""
     REQUEST = "request"
     """The request asked for the origin's own answer (`no-cache`, `max-age`, ...)."""
 

@@ -81,3 +81,22 @@ async def test_a_stale_answer_is_validated_and_then_cut(mesh, origin, path):
     assert verdict(answer).fwd == "stale"
     asked = origin.asked(path)[-1]
     assert (asked.get("range"), asked.get("if-none-match")) == ("bytes=1-3", '"1"')
+
+
+async def test_parts_are_stored_and_become_the_whole(mesh, origin, path):
+    def part(first, last):
+        fields = [FRESH, ETAG, TEXT, ("content-range", f"bytes {first}-{last}/{len(BODY)}")]
+        return reply(206, fields, BODY[first : last + 1])
+
+    origin.script(path, part(0, 9999), part(10000, 16383))
+    first = await mesh.get(path, {"range": "bytes=0-9999"})
+    assert (first.status_code, first.headers["content-length"], verdict(first).stored) == (206, "10000", True)
+    within = await mesh.get(path, {"range": "bytes=100-199"})
+    assert (within.status_code, within.content, verdict(within).hit) == (206, BODY[100:200], True)
+    assert within.headers["content-range"] == "bytes 100-199/16384"
+    rest = await mesh.get(path, {"range": "bytes=10000-"})
+    assert (rest.status_code, verdict(rest).fwd) == (206, "partial")
+    whole = await mesh.get(path)
+    assert (whole.status_code, whole.content, verdict(whole).hit) == (200, BODY, True)
+    assert "content-range" not in whole.headers
+    assert origin.count(path) == 2

@@ -19,7 +19,9 @@ from meshcache.engine.judge import Use, may_stand_in, use
 from meshcache.engine.key import cache_key
 from meshcache.engine.lookup import Candidate, Lookup
 from meshcache.engine.outcome import Forward, Pass
+from meshcache.engine.parts import PARTIAL_CONTENT, is_part
 from meshcache.engine.placement import promoted_tiers
+from meshcache.engine.ranged import part_to_keep
 from meshcache.engine.refresh import POPULAR, refresh_way
 from meshcache.experiment.assignment import AssignedBy
 from meshcache.policy.identity import OPEN
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from meshcache.message import Request, Response
     from meshcache.policy.compiled import CacheStatus
     from meshcache.policy.snapshot import Selection
+    from meshcache.rfc.ranges import ContentRange
 
 
 class Exchange:
@@ -170,7 +173,7 @@ class Exchange:
         """The body is complete: store the response."""
         fill, self._fill = self._fill, None
         if fill is not None:
-            self._cache.keeper.store(fill, self._candidate)
+            self._cache.keeper.store(fill, self._known)
 
     def close(self) -> None:
         """The exchange is over, whether or not it was complete. Safe to call more than once."""
@@ -186,7 +189,7 @@ class Exchange:
     def _decide(self, lookup: Lookup, candidate: Candidate | None) -> Answer | Forward:
         """What is done with the best that there is."""
         if candidate is None:
-            return self._forward(Decision.MISS, MissReason.URI_MISS if lookup.index is None else MissReason.VARY_MISS)
+            return self._forward(Decision.MISS, lookup.miss_reason)
         verdict = use(candidate.judgement, self.request.headers, self.now)
         if verdict is Use.FRESH:
             self._promote(lookup, candidate)
@@ -289,9 +292,14 @@ class Exchange:
         return made
 
     def _pass(self, forward: Forward, response: Response, now: float) -> Pass:
+        lookup, candidate = self._lookup, self._candidate
+        if response.status == PARTIAL_CONTENT and lookup and candidate and not is_part(candidate.stored):
+            refused = self._cache.keeper.seen_in_part(lookup.target(), candidate, response, now)
+            status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers)
+            return Pass(status)
         refused = self._begin_fill(response, now)
         if refused is not None:
-            self._cache.keeper.not_stored(refused, self.request, self._candidate, response.status)
+            self._cache.keeper.not_stored(refused, self.request, self._known, response.status)
         elif response.complete:
             self.on_end()
         lookup = self._lookup
@@ -305,14 +313,23 @@ class Exchange:
             # The look-up did not come to an end: nothing tells an invalidation that happens from now on.
             return NoStoreReason.NO_TIER
         target = lookup.target()
-        reason = unstorable(target, response)
+        part: ContentRange | None = None
+        if response.status == PARTIAL_CONTENT:
+            part = part_to_keep(lookup, self.request.headers, response, now)
+        reason = unstorable(target, response, part=part is not None)
         if reason is not None:
             return reason
-        fill = Fill(target, response, now, self._cache.copies)
+        fill = Fill(target, response, now, self._cache.copies, part)
         if not fill.fits():
             return NoStoreReason.TOO_LARGE
         self._fill = fill
         return None
+
+    @property
+    def _known(self) -> Candidate | None:
+        """What is stored for this request, whether or not it could answer it."""
+        part = None if self._lookup is None else self._lookup.part
+        return self._candidate or part
 
     def _drop_fill(self) -> None:
         fill, self._fill = self._fill, None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.lifetime import lifetime
+from meshcache.engine.parts import part_of
 from meshcache.engine.records import StoredResponse
 from meshcache.rfc import stale
 from meshcache.rfc.age import age_value
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from meshcache.message import Headers, Request, Response
     from meshcache.policy.compiled import Policy
     from meshcache.policy.snapshot import Selection
+    from meshcache.rfc.ranges import ContentRange
 
 NOT_REPLAYED = TAG_FIELDS | {"content-length", "cache-status"}
 """Computed anew for each answer, or kept beside it."""
@@ -77,8 +79,8 @@ class Target:
         return replace(self, request=self.request.as_get(headers))
 
 
-def unstorable(target: Target, response: Response) -> NoStoreReason | None:
-    """Why `response` must not be stored for `target`, or None."""
+def unstorable(target: Target, response: Response, *, part: bool = False) -> NoStoreReason | None:
+    """Why `response` must not be stored for `target`, or None; with `part`, a 206 may be stored as a part."""
     if not response.from_origin:
         return NoStoreReason.LOCAL_REPLY
     headers = response.headers
@@ -100,6 +102,7 @@ def unstorable(target: Target, response: Response) -> NoStoreReason | None:
         response_headers=headers,
         response_cc=directives,
         has_policy_lifetime=granted is not None,
+        part=part,
     )
     if reason is None and not can_be_validated(response.status, headers):
         return _nothing_left(target, response, directives, by_default)
@@ -146,12 +149,32 @@ def supersedes(status: int) -> bool:
 class Fill:
     """A response on its way into the cache. `release` or `finish` must follow, exactly once."""
 
-    __slots__ = ("_budget", "_chunks", "_declared", "_limit", "_size", "refused", "response", "response_time", "target")
+    __slots__ = (
+        "_budget",
+        "_chunks",
+        "_declared",
+        "_limit",
+        "_size",
+        "part",
+        "refused",
+        "response",
+        "response_time",
+        "target",
+    )
 
-    def __init__(self, target: Target, response: Response, response_time: float, budget: CopyBudget) -> None:
+    def __init__(
+        self,
+        target: Target,
+        response: Response,
+        response_time: float,
+        budget: CopyBudget,
+        part: ContentRange | None = None,
+    ) -> None:
+        """`part` is what a 206 says its content is."""
         self.target = target
         self.response = response
         self.response_time = response_time
+        self.part = part
         self.refused: NoStoreReason | None = None
         """Why the copy was given up, once `add` has returned False or `finish` None."""
         self._budget = budget
@@ -184,7 +207,7 @@ class Fill:
         self._chunks.clear()
 
     def finish(self) -> StoredResponse | None:
-        """The record to store, or None with `refused` set when the body is not as long as was announced."""
+        """The record to store, or None with `refused` set when the body is not what was announced."""
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self.release()
         target, response = self.target, self.response
@@ -194,7 +217,7 @@ class Fill:
         names = selecting_names(response.headers, target.request.headers)
         assert names != "*"  # noqa: S101 - `unstorable` has refused it
         fields = storable_fields(response.headers, response_time=self.response_time)
-        return StoredResponse(
+        record = StoredResponse(
             key=target.key.material,
             selecting=selecting_values(names, target.request.headers),
             status=response.status,
@@ -210,6 +233,12 @@ class Fill:
             revision=target.revision,
             tags=response_tags(response.headers) or (),
         )
+        if self.part is None:
+            return record
+        held = part_of(record, self.part)
+        if held is None:
+            self.refused = NoStoreReason.PARTIAL
+        return held
 
 
 def _length(field: str | None) -> int | None:

@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from meshcache.engine.lifetime import lifetime
+from meshcache.engine.parts import is_part
 from meshcache.message import Headers
 from meshcache.rfc import age as rfc_age
 from meshcache.rfc import request as rfc_request
@@ -76,6 +77,7 @@ class Judgement:
 def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
     """How `policy` sees `stored`."""
     headers = Headers(stored.fields)
+    part = is_part(stored)
     directives = CacheControl.parse(headers.get("cache-control"))
     date = headers.get("date")
     explicit = explicit_lifetime(
@@ -100,14 +102,17 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
         # What nobody gives a lifetime is stale from the start: it is there to be validated, and to stand in for an
         # error, but not to be refreshed behind the client's back.
         lifetime=0.0 if granted is None else granted,
-        swr=0.0 if granted is None else stale.stale_while_revalidate_window(directives, policy.stale_while_revalidate),
+        swr=0.0
+        if granted is None or part
+        else stale.stale_while_revalidate_window(directives, policy.stale_while_revalidate),
         sie=stale.stale_if_error_window(directives, policy.stale_if_error),
         # Fields of a qualified `no-cache` are not stored, so that the rest needs no validation.
         always_validate=directives.no_cache,
         may_serve_stale=stale.may_serve_stale(directives),
         can_validate=can_be_validated(stored.status, headers),
         for_authorized=shareable_despite_authorization(directives),
-        renew_from=_renew_from(policy, stored.response_time, (granted or 0.0) - initial_age),
+        # A part is not refreshed: that would bring the whole, which nobody may want.
+        renew_from=inf if part else _renew_from(policy, stored.response_time, (granted or 0.0) - initial_age),
     )
 
 

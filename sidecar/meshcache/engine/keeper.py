@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
+
+import msgspec
 
 from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.admission import effective_method
 from meshcache.engine.fill import NOT_REPLAYED, supersedes, unstorable
 from meshcache.engine.judge import judge
-from meshcache.engine.key import resource_ids, variant_key
+from meshcache.engine.key import part_key, resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
+from meshcache.engine.parts import OF_ONE_CONTENT, combined, completed, is_part, strong_validator_of, total_of
 from meshcache.engine.placement import earned_tiers, with_tiers_of
 from meshcache.engine.records import Entry, StoredResponse
 from meshcache.engine.variants import with_field_set
 from meshcache.message import Headers, Response
 from meshcache.rfc.age import age_value
 from meshcache.rfc.invalidation import invalidates, other_targets
+from meshcache.rfc.ranges import parse_content_range, strong_validator
 from meshcache.rfc.tags import response_tags
 from meshcache.rfc.validation import freshened
 from meshcache.rfc.vary import parse_vary, selecting_values
@@ -63,7 +67,7 @@ class Keeper:
 
     def render(self, storage: bytes, entry: HotEntry, now: float) -> None:
         """Keep the serialised head of `entry` beside it, so that its next hit need not make it."""
-        if isinstance(entry.record, StoredResponse):
+        if _is_whole(entry.record):
             self._stack.attach(storage, entry, self._render(entry.record), now)
 
     def store(self, fill: Fill, replacing: Candidate | None) -> None:
@@ -71,8 +75,20 @@ class Keeper:
         record = fill.finish()
         if record is None:
             self._meter.stored(fill.refused or NoStoreReason.TRUNCATED)
-            return
-        self._meter.stored(self._place(fill.target, record, replacing))
+        else:
+            self.place(fill.target, record, replacing)
+
+    def place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> None:
+        """Store a whole answer, or a part with what is held of the same representation already."""
+        if is_part(record):
+            outcome = self._place_part(target, record, replacing)
+        elif replacing is not None and is_part(replacing.stored):
+            # Of an older version, or no longer needed.
+            self.forget(replacing)
+            outcome = self._place(target, record, None)
+        else:
+            outcome = self._place(target, record, replacing)
+        self._meter.stored(outcome)
 
     def freshen(
         self, target: Target, candidate: Candidate, response: Response, now: float
@@ -88,7 +104,7 @@ class Keeper:
         fields = [
             item for item in freshened(old.fields, response.headers, response_time=now) if item[0] not in NOT_REPLAYED
         ]
-        reason = unstorable(target, Response(old.status, Headers(fields)))
+        reason = unstorable(target, Response(old.status, Headers(fields)), part=is_part(old))
         tags = response_tags(response.headers)
         if tags is None:
             reason = reason or NoStoreReason.TAGS
@@ -98,29 +114,41 @@ class Keeper:
             # A 304 often names less than the answer itself did: it narrows for whom that was, and never widens it.
             names = tuple(sorted(selected_by.union(names)))
             fields = [*(item for item in fields if item[0] != "vary"), ("vary", ", ".join(names))]
-        record = StoredResponse(
-            key=old.key,
+        record = msgspec.structs.replace(
+            old,
             selecting=old.selecting if names == "*" else selecting_values(names, target.request.headers),
-            status=old.status,
             fields=tuple(fields),
             request_time=target.request_time,
             response_time=now,
             initial_age=age_value(response.headers.get("age")),
-            authorized=old.authorized,
-            body=old.body,
-            uri=old.uri,
-            route=old.route,
-            subject=old.subject,
-            revision=old.revision,
             tags=tags or old.tags,
         )
         if reason is None:
-            self._meter.stored(self._place(target, record, candidate))
+            self.place(target, record, candidate)
         else:
             self.not_stored(reason, target.request, candidate, old.status)
         return Candidate(
             record, candidate.storage, candidate.tier, judge(record, target.policy.freshness), None
         ), reason
+
+    def seen_in_part(
+        self, target: Target, candidate: Candidate, response: Response, now: float
+    ) -> NoStoreReason | None:
+        """A 206 has come from the origin though the whole is held: it says whether that is still right.
+
+        With the same strong validator it brings the whole up to date (RFC 9111 section 3.4). With another one the whole
+        has had its day, and goes. Returns why nothing of the 206 is kept, if so.
+        """
+        said = parse_content_range(response.headers.get("content-range"))
+        seen = strong_validator(response.headers, response_time=now)
+        held = strong_validator_of(candidate.stored)
+        if said is not None and seen is not None and held is not None and response.from_origin:
+            if seen == held and said.total in (None, total_of(candidate.stored)):
+                told = Response(response.status, response.headers.without(OF_ONE_CONTENT), complete=True)
+                return self.freshen(target, candidate, told, now)[1]
+            self.forget(candidate)
+        self._meter.stored(NoStoreReason.PARTIAL)
+        return NoStoreReason.PARTIAL
 
     def promote(self, target: Target, candidate: Candidate, tiers: tuple[TierName, ...], now: float) -> None:
         """Move an entry up to the tiers that its reader has earned."""
@@ -178,6 +206,38 @@ class Keeper:
             self._write_index(target, with_field_set(target.key, target.index, names))
         return outcome
 
+    def _place_part(self, target: Target, part: StoredResponse, replacing: Candidate | None) -> str:
+        """Store a part under a key of its own, where a look-up for the whole would lead to; the whole when it is that.
+
+        `replacing` is what was found before. What is in memory now may hold more: another request has been faster.
+        """
+        names = tuple(name for name, _ in part.selecting)
+        if target.index is not None:
+            findable = bool(names)
+        else:
+            findable = not names or replacing is None or is_part(replacing.stored)
+        if not findable:
+            # To be found, it would have to take the place of a whole answer or of the list of its variants.
+            return NoStoreReason.PARTIAL
+        storage = variant_key(target.key.storage, part.selecting) if names else target.key.storage
+        place = part_key(storage)
+        entry = self._stack.hot(place, target.key.resource, target.policy.tiers, part.response_time)
+        base = replacing.stored if replacing is not None and is_part(replacing.stored) else None
+        if entry is not None and isinstance(entry.record, StoredResponse):
+            base = entry.record
+        merged = completed(part)
+        if base is not None and is_part(merged):
+            merged = combined(base, part)
+        if not is_part(merged):
+            if base is not None:
+                self._stack.delete(place)
+            return self._place(target, merged, None)
+        held = None if replacing is None else replacing.tier
+        outcome = self._write(target, place, merged, held if entry is None else TierName.HOT)
+        if outcome == STORED and names and (target.index is None or target.index.field_sets[0] != names):
+            self._write_index(target, with_field_set(target.key, target.index, names))
+        return outcome
+
     def _write(self, target: Target, storage: bytes, record: StoredResponse, held: TierName | None) -> str:
         """Write to the tiers that the caller has earned, and to where the key is `held` so far."""
         policy = target.policy
@@ -216,7 +276,7 @@ class Keeper:
             now=now,
             expires_in=expires_in,
             eviction=target.policy.eviction,
-            rendered=self._render(record) if in_memory and isinstance(record, StoredResponse) else None,
+            rendered=self._render(record) if in_memory and _is_whole(record) else None,
         )
 
     @staticmethod
@@ -226,6 +286,11 @@ class Keeper:
             return _longest_residence(policy)
         left = judgement.lifetime + max(judgement.swr, judgement.sie) - judgement.age(now)
         return left + LINGER_SECONDS if left > 0 else 0.0
+
+
+def _is_whole(record: Record) -> TypeGuard[StoredResponse]:
+    """Whether it can be sent as it is."""
+    return isinstance(record, StoredResponse) and not is_part(record)
 
 
 def _longest_residence(policy: Policy) -> float:

@@ -186,6 +186,11 @@ def variant_key(storage: bytes, selecting: Sequence[tuple[str, str | None]]) -> 
     return blake2b(_join(parts), digest_size=32).digest()
 
 
+def part_key(storage: bytes) -> bytes:
+    """The 32-byte storage key of the parts of what is, or would be, stored whole under `storage`."""
+    return blake2b(_join((b"p1", storage)), digest_size=32).digest()
+
+
 def retargeting(headers: Headers, scheme: str) -> list[tuple[str, str]]:
     """What of `RETARGETING` a request says besides its URI, sorted by name; nothing, for most requests."""
     said: list[tuple[str, str]] = []

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from meshcache.decisions import TierName
+from meshcache.decisions import MissReason, TierName
 from meshcache.engine.epochs import UNKNOWN, Epochs
 from meshcache.engine.fill import Target
 from meshcache.engine.judge import Judgement, judge
+from meshcache.engine.key import part_key
+from meshcache.engine.parts import is_part
 from meshcache.engine.purge_state import UNBORN
-from meshcache.engine.ranged import wanted_ranges
+from meshcache.engine.ranged import answers_ranges, wanted_ranges
 from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.engine.variants import variant_keys
 
@@ -47,12 +49,14 @@ class Lookup:
     """What a request is looked up by, and what the look-up has learned so far."""
 
     __slots__ = (
+        "_has_parts",
         "_request",
         "_stack",
         "epochs",
         "index",
         "key",
         "now",
+        "part",
         "policy",
         "revision",
         "selection",
@@ -87,11 +91,25 @@ class Lookup:
         """The resource's variants, when there are any."""
         self.wanted = wanted_ranges(request)
         """The ranges that are asked for; None for the whole."""
+        self.part: Candidate | None = None
+        """What is held of an answer that is not held whole, whether or not it is enough for this request."""
+        self._has_parts = request.method == "GET"
         self.epochs: Epochs = UNKNOWN
         """Read before the origin is asked, for whoever fills this miss; unknown until `absent` or `below` has run."""
 
     def in_memory(self) -> Candidate | None:
         """The best candidate in process memory."""
+        whole = self._whole_in_memory()
+        if whole is not None or not self._has_parts:
+            return whole
+        best: Candidate | None = None
+        for storage, selecting in self._part_places():
+            entry = self._stack.hot(storage, self.key.resource, self.policy.tiers, self.now)
+            if entry is not None:
+                best = newer(best, self._held_part(self._held(storage, entry, selecting, part=True)))
+        return best
+
+    def _whole_in_memory(self) -> Candidate | None:
         stack, key, limits = self._stack, self.key, self.policy.tiers
         entry = stack.hot(key.storage, key.resource, limits, self.now)
         if entry is None:
@@ -111,7 +129,8 @@ class Lookup:
 
     def absent(self) -> bool:
         """Whether no lower tier can hold anything for this request; settled without waiting, else False."""
-        epochs = self._stack.nowhere([storage for storage, _ in self._places()], self.key.resource)
+        places = [*self._places(), *self._part_places()] if self._has_parts else self._places()
+        epochs = self._stack.nowhere([storage for storage, _ in places], self.key.resource)
         if epochs is None:
             return False
         self.epochs = epochs
@@ -119,6 +138,18 @@ class Lookup:
 
     async def below(self, best: Candidate | None) -> Candidate | None:
         """The best candidate of `best` and the lower tiers."""
+        best = await self._whole_below(best)
+        if best is not None or not self._has_parts:
+            return best
+        for storage, selecting in self._part_places():
+            if self.wanted is None and not self._stack.near(storage):
+                # For the whole, a part is a chance to ask for less: no reason to ask a store across the network.
+                continue
+            found = await self._stack.find(storage, self.key.resource, self.policy.tiers, self.now)
+            best = newer(best, self._held_part(self._found(storage, found, selecting, part=True)))
+        return best
+
+    async def _whole_below(self, best: Candidate | None) -> Candidate | None:
         key, limits = self.key, self.policy.tiers
         if self.index is None:
             found = await self._stack.find(key.storage, key.resource, limits, self.now)
@@ -135,6 +166,13 @@ class Lookup:
                 self.epochs = found.epochs
             best = newer(best, self._found(storage, found, selecting))
         return best
+
+    @property
+    def miss_reason(self) -> MissReason:
+        """Why the request goes to the origin when there is no candidate."""
+        if self.part is not None:
+            return MissReason.PARTIAL
+        return MissReason.URI_MISS if self.index is None else MissReason.VARY_MISS
 
     def target(self) -> Target:
         """Where an answer to this request is stored."""
@@ -155,9 +193,19 @@ class Lookup:
             return [(self.key.storage, ())]
         return variant_keys(self.key, self.index, self._request.headers)
 
-    def _held(self, storage: bytes, entry: HotEntry, selecting: Selecting) -> Candidate | None:
+    def _part_places(self) -> list[tuple[bytes, Selecting]]:
+        return [(part_key(storage), selecting) for storage, selecting in self._places()]
+
+    def _held_part(self, found: Candidate | None) -> Candidate | None:
+        """Remember a part; it is a candidate when it holds all that is asked for."""
+        self.part = newer(self.part, found)
+        if found is None or self.wanted is None:
+            return None
+        return found if answers_ranges(found.stored, self.wanted, self._request.headers.get("if-range")) else None
+
+    def _held(self, storage: bytes, entry: HotEntry, selecting: Selecting, *, part: bool = False) -> Candidate | None:
         stored = entry.record
-        if not isinstance(stored, StoredResponse) or not self._is_it(stored, selecting):
+        if not isinstance(stored, StoredResponse) or not self._is_it(stored, selecting, part):
             return None
         judgement: Judgement | None = entry.memo
         if judgement is None or judgement.policy is not self.policy.freshness:
@@ -167,18 +215,18 @@ class Lookup:
             entry.memo = judgement
         return Candidate(stored, storage, TierName.HOT, judgement, entry, self._stack.born, entry.stale_since)
 
-    def _found(self, storage: bytes, found: Found, selecting: Selecting) -> Candidate | None:
+    def _found(self, storage: bytes, found: Found, selecting: Selecting, *, part: bool = False) -> Candidate | None:
         stored, tier = found.record, found.tier
-        if tier is None or not isinstance(stored, StoredResponse) or not self._is_it(stored, selecting):
+        if tier is None or not isinstance(stored, StoredResponse) or not self._is_it(stored, selecting, part):
             return None
         judgement = judge(stored, self.policy.freshness)
         if found.stale_since is not None:
             judgement = judgement.cut(found.stale_since, self.now)
         return Candidate(stored, storage, tier, judgement, None, found.epochs.born, found.stale_since)
 
-    def _is_it(self, stored: StoredResponse, selecting: Selecting) -> bool:
-        """Whether it really is what was asked for: an equal digest alone proves nothing."""
-        return stored.key == self.key.material and stored.selecting == selecting
+    def _is_it(self, stored: StoredResponse, selecting: Selecting, part: bool) -> bool:
+        """Whether it really is what is kept there for this request: an equal digest alone proves nothing."""
+        return stored.key == self.key.material and stored.selecting == selecting and is_part(stored) is part
 
 
 def newer(one: Candidate | None, other: Candidate | None) -> Candidate | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshcache.engine.outcome import Excerpt
+from meshcache.engine.parts import OF_ONE_CONTENT, is_part, ranges_of, read, strong_validator_of, total_of
 from meshcache.rfc.multipart import multipart_byteranges
 from meshcache.rfc.ranges import (
     PART_OVERHEAD,
@@ -12,19 +13,17 @@ from meshcache.rfc.ranges import (
     format_content_range,
     format_unsatisfied,
     if_range_holds,
+    parse_content_range,
     parse_range,
-    satisfiable,
+    strong_validator,
 )
 
 if TYPE_CHECKING:
+    from meshcache.engine.lookup import Lookup
     from meshcache.engine.records import StoredResponse
-    from meshcache.message import Request
-    from meshcache.rfc.ranges import RangeSpec
+    from meshcache.message import Headers, Request, Response
+    from meshcache.rfc.ranges import ContentRange, RangeSpec
 
-# Of the whole content, and so wrong beside a part of it (RFC 9530 section 2, RFC 2616 section 14.15). All else that
-# describes the representation stays, also for a client that has told by `if-range` that he knows it: a compressor or
-# an inspecting filter on the way judges the part by those fields.
-_OF_THE_WHOLE_CONTENT = frozenset({"content-digest", "content-length", "content-md5", "content-range"})
 # What a client needs of a stored response to see that it has no such range.
 _OF_A_416 = frozenset({"cache-control", "date", "etag", "expires", "last-modified", "vary"})
 
@@ -39,33 +38,64 @@ def wanted_ranges(request: Request) -> tuple[RangeSpec, ...] | None:
     return parse_range(request.headers.get("range"))
 
 
+def answers_ranges(stored: StoredResponse, wanted: tuple[RangeSpec, ...], if_range: str | None) -> bool:
+    """Whether a part holds all that is asked for, of the version that is asked for."""
+    return (
+        if_range_holds(if_range, stored.fields, response_time=stored.response_time)
+        and ranges_of(stored, wanted) is not None
+    )
+
+
+def part_to_keep(lookup: Lookup, request: Headers, response: Response, now: float) -> ContentRange | None:
+    """What a 206 says its content is; None when it is not kept: for several ranges, or not asked for, or a bare
+    continuation of something that is not held.
+    """
+    if lookup.wanted is None:
+        return None
+    said = parse_content_range(response.headers.get("content-range"))
+    if said is not None and "if-range" in request:
+        # Such a 206 may leave out what the client knows of the representation (RFC 9110 section 15.3.7).
+        held = None if lookup.part is None else strong_validator_of(lookup.part.stored)
+        if held is None or held != strong_validator(response.headers, response_time=now):
+            return None
+    return said
+
+
 def excerpt(stored: StoredResponse, wanted: tuple[RangeSpec, ...], if_range: str | None) -> Excerpt | None:
-    """What is sent of a whole stored response; None when it is sent as it is.
+    """What is sent of a stored response; None when it is sent as it is, which a part never is.
 
     As it is: when it is no 200, when the client's parts are of another representation, and when parts would take more
-    bytes than the whole.
+    bytes than the whole. Of a part, `answers_ranges` holds.
     """
-    if stored.status != 200 or not if_range_holds(if_range, stored.fields, response_time=stored.response_time):
+    part = is_part(stored)
+    if not part and (
+        stored.status != 200 or not if_range_holds(if_range, stored.fields, response_time=stored.response_time)
+    ):
         return None
-    body = stored.body
-    total = len(body)
-    found = satisfiable(wanted, total)
+    total = total_of(stored)
+    found = ranges_of(stored, wanted)
     if not found:
-        if any(spec.first is None and spec.last for spec in wanted):
+        if total is None or (not total and any(spec.first is None and spec.last for spec in wanted)):
             # The last bytes of nothing: there is no range to name, and the whole is what was asked for.
             return None
-        fields = [field for field in stored.fields if field[0] in _OF_A_416]
-        return Excerpt(416, (*fields, ("content-range", format_unsatisfied(total))), b"")
-    kept = tuple(field for field in stored.fields if field[0] not in _OF_THE_WHOLE_CONTENT)
-    ranges = coalesced(found)
+        told = [field for field in stored.fields if field[0] in _OF_A_416]
+        return Excerpt(416, (*told, ("content-range", format_unsatisfied(total))), b"")
+    # All that describes the representation stays, also for a client that has told by `if-range` that he knows it: a
+    # compressor or an inspecting filter on the way judges the content by those fields.
+    fields = tuple(field for field in stored.fields if field[0] not in OF_ONE_CONTENT)
+    # What lies between two ranges may be missing to a part.
+    ranges = coalesced(found, 1) if part else coalesced(found)
     if len(ranges) == 1:
         first, last = ranges[0]
-        said = format_content_range(first, last, total)
-        return Excerpt(206, (*kept, ("content-range", said)), body[first : last + 1])
-    if sum(one.size + PART_OVERHEAD for one in ranges) >= total:
+        return Excerpt(
+            206, (*fields, ("content-range", format_content_range(first, last, total))), read(stored, ranges[0])
+        )
+    if not part and sum(one.size + PART_OVERHEAD for one in ranges) >= len(stored.body):
         return None
-    types = [value for name, value in kept if name == "content-type"]
-    parts = [(one, body[one.first : one.last + 1]) for one in ranges]
-    content_type, content = multipart_byteranges(parts, total=total, content_type=types[0] if types else None)
-    fields = [field for field in kept if field[0] != "content-type"]
-    return Excerpt(206, (*fields, ("content-type", content_type)), content)
+    types = [value for name, value in fields if name == "content-type"]
+    content_type, content = multipart_byteranges(
+        [(one, read(stored, one)) for one in ranges], total=total, content_type=types[0] if types else None
+    )
+    return Excerpt(
+        206, (*(field for field in fields if field[0] != "content-type"), ("content-type", content_type)), content
+    )

@@ -51,6 +51,10 @@ class StoredResponse(msgspec.Struct, tag="r", frozen=True, array_like=True):
     """The application's release that answered."""
     tags: tuple[str, ...] = ()
     """By which it is purged together with others (`rfc.tags`)."""
+    spans: tuple[tuple[int, int], ...] = ()
+    """Of a part (status 206): first and last position of each run of bytes that `body` holds; see `engine.parts`."""
+    total: int = -1
+    """Of a part: bytes of the whole representation; negative when nobody has said."""
 
     @property
     def length(self) -> int:

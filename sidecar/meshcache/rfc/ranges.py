@@ -109,10 +109,11 @@ def satisfiable(specs: Iterable[RangeSpec], length: int) -> list[ByteRange]:
     return found
 
 
-def coalesced(ranges: Sequence[ByteRange]) -> list[ByteRange]:
-    """The same bytes in fewer ranges: those that overlap, touch or nearly touch become one (RFC 9110 15.3.7.2).
+def coalesced(ranges: Sequence[ByteRange], gap: int = PART_OVERHEAD) -> list[ByteRange]:
+    """The same bytes in fewer ranges: those that overlap, or lie less than `gap` bytes apart, become one.
 
-    Each stands where the first of its parts stood, so that the client's order is kept.
+    Each stands where the first of its parts stood, so that the client's order is kept (RFC 9110 section 15.3.7.2).
+    With a gap of 1, nothing is added to what the ranges hold.
     """
     if len(ranges) < 2:
         return list(ranges)
@@ -120,7 +121,7 @@ def coalesced(ranges: Sequence[ByteRange]) -> list[ByteRange]:
     merged: list[tuple[int, ByteRange]] = []
     for index in by_place:
         here = ranges[index]
-        if merged and here.first - merged[-1][1].last <= PART_OVERHEAD:
+        if merged and here.first - merged[-1][1].last <= gap:
             turn, before = merged[-1]
             merged[-1] = (min(turn, index), ByteRange(before.first, max(before.last, here.last)))
         else:

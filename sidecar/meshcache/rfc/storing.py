@@ -21,7 +21,7 @@ HEURISTICALLY_CACHEABLE = frozenset({200, 203, 204, 206, 300, 301, 308, 404, 405
 """Status codes for which a lifetime may be assumed (RFC 9110 section 15.1)."""
 
 UNDERSTOOD = frozenset(
-    {200, 201, 202, 203, 204, 205, 300, 301, 302, 303, 305, 307, 308}
+    {200, 201, 202, 203, 204, 205, 206, 300, 301, 302, 303, 305, 307, 308}
     | set(range(400, 418))
     | {421, 422, 426, 500, 501, 502, 503, 504, 505}
 )
@@ -66,6 +66,7 @@ def no_store_reason(
     response_headers: Headers,
     response_cc: CacheControl,
     has_policy_lifetime: bool,
+    part: bool = False,
 ) -> NoStoreReason | None:
     """Why a shared cache must not store this response, or None when it may (section 3).
 
@@ -73,15 +74,15 @@ def no_store_reason(
     a default lifetime that is so only where `may_use_heuristics` holds; a lifetime set for the status by name
     always counts.
 
-    A 206 is never stored as a whole answer, nor is what only a request for ranges may have got, such as a 416. An
-    origin that ignores `range` answers as if the field were not there.
+    A 206 is stored as a `part` of an answer or not at all. What only a request for ranges may have got, such as a 416,
+    is not stored. An origin that ignores `range` answers as if the field were not there.
 
     Stricter than the RFC in two points: any form of `private` forbids storing, and so does that a response could never
     be used again: neither fresh by anyone's word nor possible to validate.
     """
     if method not in STORABLE_METHODS:
         return NoStoreReason.METHOD
-    if status == 206 or ("range" in request_headers and status not in HEURISTICALLY_CACHEABLE):
+    if (status == 206 and not part) or ("range" in request_headers and status not in HEURISTICALLY_CACHEABLE):
         return NoStoreReason.PARTIAL
     if not 200 <= status <= 599 or status == 304:
         return NoStoreReason.STATUS

@@ -175,6 +175,10 @@ class TierStack:
         self._check_board()
         return Epochs(self._board.epoch(resource), born=self._purges.born)
 
+    def near(self, key: bytes) -> bool:
+        """Whether a lower tier of this pod may hold `key`; never waits. What a fleet shares would have to be asked."""
+        return any(lower.tier.on_board and not lower.tier.absent(key) for lower in self._lower.values())
+
     def store(self, entry: Entry) -> Stored:
         """Store a record: in memory at once, in the lower tiers in the background.
 
