@@ -14,7 +14,10 @@ class Decision(StrEnum):
     STALE_IF_ERROR = "stale-if-error"
     """Answered stale because the origin failed (RFC 5861 section 4)."""
     REVALIDATED = "revalidated"
-    """The origin said 304 and the stored answer was sent."""
+    """The origin said 304, or a 200 to HEAD that fits it, and the stored answer was sent."""
+    ONLY_IF_CACHED = "only-if-cached"
+    """Answered 504 by the cache: the client wants nothing fetched, and nothing stored may be used (RFC 9111 section
+    5.2.1.7)."""
     MISS = "miss"
     """Sent to the origin: nothing stored could be used."""
     REVALIDATE = "revalidate"

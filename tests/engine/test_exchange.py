@@ -172,7 +172,9 @@ async def test_the_client_may_take_what_is_stale(tmp_path: Path) -> None:
     [
         ({"cache_control": "no-store, max-age=60"}, {}, "response-no-store"),
         ({"cache_control": "private, max-age=60"}, {}, "private"),
-        ({"cache_control": 'private="x-a", max-age=60'}, {}, "private"),
+        ({"cache_control": 'private="x a", max-age=60'}, {}, "private"),
+        ({"headers": {"cdn-cache-control": "private, max-age=60"}}, {}, "private"),
+        ({"headers": {"surrogate-control": "no-store"}, "cache_control": "max-age=60"}, {}, "response-no-store"),
         ({"cache_control": "max-age=60"}, {"cache-control": "no-store"}, "request-no-store"),
         ({"cache_control": "max-age=60"}, {"authorization": "Bearer x"}, "authorization"),
         ({"cache_control": "max-age=60", "headers": {"vary": "*"}}, {}, "vary-star"),

@@ -127,9 +127,65 @@ def test_what_the_request_asks_for(asks: str, after: float, expected: Use) -> No
     assert used(judged(), after, cache_control=asks) is expected
 
 
-def test_pragma_speaks_where_cache_control_is_silent() -> None:
-    assert used(judged(), 0, pragma="no-cache") is Use.VALIDATE_BY_REQUEST
-    assert used(judged(), 0, pragma="no-cache", cache_control="max-age=60") is Use.FRESH
+def test_pragma_says_nothing() -> None:
+    assert used(judged(), 0, pragma="no-cache") is Use.FRESH
+
+
+@pytest.mark.parametrize(
+    ("asks", "after", "expected"),
+    [
+        ("max-age=0", 5, Use.FRESH),
+        ("max-age=1", 5, Use.FRESH),
+        ("no-cache", 5, Use.VALIDATE_BY_REQUEST),
+        ("max-age=0, no-cache", 5, Use.VALIDATE_BY_REQUEST),
+        ("min-fresh=70", 5, Use.VALIDATE_BY_REQUEST),
+        ("max-age=0", 61, Use.VALIDATE_BY_REQUEST),
+    ],
+)
+def test_a_reload_of_what_is_immutable_brings_it_again(asks: str, after: float, expected: Use) -> None:
+    assert used(judged("max-age=60, immutable"), after, cache_control=asks) is expected
+
+
+def test_what_is_immutable_and_always_to_be_validated_is_validated() -> None:
+    assert used(judged("max-age=60, immutable, no-cache"), 5) is Use.VALIDATE
+
+
+def test_a_targeted_field_goes_before_cache_control_and_expires() -> None:
+    late = format_http_date(START + 600)
+    judgement = judged("max-age=600", cdn_cache_control="max-age=10, stale-while-revalidate=5", expires=late)
+    assert (judgement.lifetime, judgement.swr) == (10, 5)
+    judgement = judged("max-age=600", "{targets: []}", cdn_cache_control="max-age=10")
+    assert judgement.lifetime == 600
+    judgement = judged("max-age=600", "{targets: [own-control]}", cdn_cache_control="no-cache", own_control="max-age=5")
+    assert (judgement.lifetime, judgement.always_validate) == (5, False)
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "lifetime"),
+    [
+        ("{}", {}, 100),
+        ("{heuristic: 50%}", {}, 500),
+        ("{heuristic: 0}", {}, 0),
+        ("{maxTtl: 7s}", {}, 7),
+        ("{defaultTtl: 5s}", {}, 5),
+        ("{mode: override, defaultTtl: 5s}", {}, 5),
+        ("{mode: override, defaultTtl: 5s}", {"status": 404}, 0),
+        ("{}", {"cache_control": "max-age=1"}, 1),
+        ("{}", {"status": 404}, 60),
+        ("{negative: [{status: 404, ttl: 3s}]}", {"status": 404}, 3),
+        ("{}", {"status": 201}, 0),
+        ("{}", {"status": 201, "cache_control": "public"}, 100),
+        ("{}", {"last_modified": format_http_date(START - 100_000_000)}, 86400),
+        ("{}", {"last_modified": format_http_date(START + 1000)}, 0),
+        ("{}", {"last_modified": "yesterday"}, 0),
+        ("{}", {"date": format_http_date(START + 10_000)}, 100),
+        ("{}", {"date": format_http_date(START - 500)}, 50),
+        ("{}", {"date": "today"}, 100),
+    ],
+)
+def test_a_lifetime_by_last_modified(policy: str, more: dict[str, object], lifetime: float) -> None:
+    said: dict[str, object] = {"cache_control": None, "last_modified": format_http_date(START - 1000)} | more
+    assert judged(policy=policy, **said).lifetime == lifetime  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("cache_control", ["max-age=60, public", "s-maxage=60", "max-age=60, must-revalidate"])

@@ -145,6 +145,7 @@ async def test_what_a_refresh_asks_for(tmp_path: Path) -> None:
         await rig.settle()
         [sent] = rig.refresher.asked
         wanted = {name: value for name, value in asked.items() if name != "x-other"} | {"if-none-match": '"1"'}
+        wanted["surrogate-capability"] = 'meshcache="Surrogate/1.0"'
         assert dict(sent.headers) == wanted
         assert (sent.method, sent.authority, sent.path, sent.scheme) == ("GET", "example.com", "/a", "http")
         assert rig.meter.refreshes == ["not-modified"]

@@ -56,7 +56,8 @@ async def test_the_form_of_a_selecting_value_does_not_count(tmp_path: Path) -> N
         rig.origin.does("/a", by_field("accept", vary="ACCEPT"))
         await rig.get("/a", {"accept": "text/html, text/plain"})
         assert (await rig.get("/a", {"accept": "text/html,text/plain"})).decision == "hit"
-        assert (await rig.get("/a", {"accept": "text/plain,text/html"})).decision == "miss"
+        assert (await rig.get("/a", {"accept": "TEXT/plain;q=1.0,text/html"})).decision == "hit"
+        assert (await rig.get("/a", {"accept": "text/plain,text/html;q=0.9"})).decision == "miss"
 
 
 async def test_the_newest_of_several_that_match_is_given(tmp_path: Path) -> None:

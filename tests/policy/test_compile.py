@@ -38,6 +38,8 @@ def test_the_whole_of_a_policy(compiled: Compile) -> None:
             staleWhileRevalidate: 30s
             staleIfError: 5m
             refreshAhead: 10%
+            heuristic: 20%
+            targets: [Own-Cache-Control, own-cache-control, cdn-cache-control]
             negative: [{status: 404, ttl: 10s}, {status: 503, ttl: 1s}]
           tiers:
             hot: {ttl: 1s, maxObjectBytes: 1Ki, deadline: 1ms}
@@ -57,7 +59,17 @@ def test_the_whole_of_a_policy(compiled: Compile) -> None:
     assert policy == c.Policy(
         name="full",
         eviction="ttl",
-        freshness=c.Freshness("override", 60.0, 3600.0, 30.0, 300.0, {404: 10.0, 503: 1.0}, 0.1),
+        freshness=c.Freshness(
+            "override",
+            60.0,
+            3600.0,
+            30.0,
+            300.0,
+            {404: 10.0, 503: 1.0},
+            0.1,
+            0.2,
+            ("own-cache-control", "cdn-cache-control"),
+        ),
         tiers=c.Tiers(
             hot=c.TierLimits(1.0, 1024, 0.001),
             warm=c.TierLimits(2.0, 8 << 20, 0.020),

@@ -52,12 +52,15 @@ def test_every_response_directive() -> None:
         must_revalidate=True,
         proxy_revalidate=True,
         must_understand=True,
+        immutable=True,
     )
 
 
 def test_every_request_directive() -> None:
     parsed = parse("max-age=1, max-stale=2, min-fresh=3, no-cache, no-store, no-transform, only-if-cached")
-    assert parsed == CacheControl(max_age=1, max_stale=2, min_fresh=3, no_cache=True, no_store=True)
+    assert parsed == CacheControl(
+        max_age=1, max_stale=2, min_fresh=3, no_cache=True, no_store=True, only_if_cached=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,15 +105,18 @@ def test_an_invalid_stale_window_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["max-age=60, max-age=10", "max-age=10, max-age=60", "max-age=60,max-age=10,max-age=30"]
+    ("value", "expected", "invalid"),
+    [
+        ("max-age=60, max-age=10", 60, False),
+        ("max-age=10, max-age=60", 10, False),
+        ("max-age=0,max-age=10,max-age=30", 0, False),
+        ("max-age=60, max-age=x", 60, False),
+        ("max-age=x, max-age=60", 0, True),
+    ],
 )
-def test_the_smallest_of_several_lifetimes_counts(value: str) -> None:
-    assert parse(value).max_age == 10
-
-
-@pytest.mark.parametrize("value", ["max-age=60, max-age=x", "max-age=x, max-age=60"])
-def test_a_valid_lifetime_does_not_mend_an_invalid_one(value: str) -> None:
-    assert parse(value).max_age == 0
+def test_the_first_of_several_lifetimes_counts(value: str, expected: int, invalid: bool) -> None:
+    parsed = parse(value)
+    assert (parsed.max_age, parsed.invalid_lifetime) == (expected, invalid)
 
 
 def test_the_strictest_of_several_request_limits_counts() -> None:
@@ -186,13 +192,17 @@ def test_more_directives_never_lengthen_a_lifetime_or_lift_a_restriction(present
     before, after = parse(",".join(present)), parse(",".join([*present, more]))
     for name in ("max_age", "s_maxage", "stale_while_revalidate", "stale_if_error", "max_stale"):
         old, new = getattr(before, name), getattr(after, name)
-        assert old is None or new <= old
+        assert old is None or new <= old  # the first of its kind, so in fact the same
     for name in ("no_cache", "no_store", "private", "must_revalidate"):
         assert getattr(after, name) >= getattr(before, name)
 
 
-@given(st.lists(directives, max_size=6).flatmap(lambda items: st.tuples(st.just(items), st.permutations(items))))
-def test_order_does_not_matter(orders: tuple[list[str], list[str]]) -> None:
+@given(
+    st.lists(directives, max_size=6, unique_by=lambda text: text.partition("=")[0].strip()).flatmap(
+        lambda items: st.tuples(st.just(items), st.permutations(items))
+    )
+)
+def test_the_order_of_different_directives_does_not_matter(orders: tuple[list[str], list[str]]) -> None:
     first, second = (parse(", ".join(items)) for items in orders)
     assert first == second
 
@@ -213,14 +223,11 @@ def test_parsing_is_fast_enough_for_the_request_path() -> None:
 @pytest.mark.parametrize(
     ("fields", "no_cache"),
     [
-        ([("pragma", "no-cache")], True),
-        ([("pragma", "foo, No-Cache")], True),
-        ([("pragma", "foo")], False),
+        ([("pragma", "no-cache")], False),
         ([("pragma", "no-cache"), ("cache-control", "max-age=5")], False),
-        ([("pragma", "no-cache"), ("cache-control", "")], False),
         ([("cache-control", "max-age=5"), ("cache-control", "no-cache")], True),
         ([], False),
     ],
 )
-def test_pragma_of_a_request(fields: list[tuple[str, str]], no_cache: bool) -> None:
+def test_pragma_of_a_request_says_nothing(fields: list[tuple[str, str]], no_cache: bool) -> None:
     assert request_cache_control(Headers(fields)).no_cache is no_cache

@@ -14,12 +14,15 @@ from meshcache.rfc.entity_tag import EntityTag, parse_entity_tag, parse_entity_t
         (r'"a\"', EntityTag(False, r'"a\"')),
         ('"a,b"', EntityTag(False, '"a,b"')),
         ('"\xfc"', EntityTag(False, '"\xfc"')),
-        ("abc", EntityTag(False, "abc")),
+        ("abc", EntityTag(False, '"abc"')),
         (None, None),
         ("", None),
         ("*", None),
-        ('w/"a"', None),
-        ('W"a"', None),
+        ('w/"a"', EntityTag(True, '"a"')),
+        ('W"a"', EntityTag(True, '"a"')),
+        (r'W\"a"', EntityTag(True, '"a"')),
+        ('V/"a"', None),
+        ('W//"a"', None),
         ('"a', None),
         ('"a b"', None),
         ("a b", None),
@@ -36,9 +39,10 @@ def test_lists_pass_over_what_is_no_tag() -> None:
     assert tags == [
         EntityTag(False, '"a"'),
         EntityTag(True, '"b"'),
+        EntityTag(True, '"c"'),
         EntityTag(False, r'"d\"'),
         EntityTag(False, '"e,f"'),
-        EntityTag(False, "g"),
+        EntityTag(False, '"g"'),
     ]
 
 

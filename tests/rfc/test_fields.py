@@ -145,7 +145,6 @@ def test_delta_seconds_is_total_and_bounded(text: str) -> None:
     [
         "Sun, 06 Nov 1994 08:49:37 GMT",
         "sun, 06 NOV 1994 08:49:37 gmt",
-        "Sun, 06 Nov 1994 08:49:37 UTC",
         "Mon, 06 Nov 1994 08:49:37 GMT",
         "Sunday, 06-Nov-94 08:49:37 GMT",
         "Sun Nov  6 08:49:37 1994",
@@ -165,6 +164,7 @@ def test_the_forms_of_http_date(text: str) -> None:
         "784111777",
         "Sun, 06 Nov 1994 08:49:37",
         "Sun, 06 Nov 1994 08:49:37 EST",
+        "Sun, 06 Nov 1994 08:49:37 UTC",
         "Sun, 06 Nov 1994 08:49:37 +0000",
         "Sun, 6 Nov 1994 08:49:37 GMT",
         "Sun, 06 Nov 94 08:49:37 GMT",

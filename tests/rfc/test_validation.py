@@ -1,10 +1,19 @@
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meshcache.message import Headers
 from meshcache.rfc.fields import format_http_date
-from meshcache.rfc.validation import add_validators, freshened, not_modified, not_modified_fields, validates
+from meshcache.rfc.validation import (
+    add_validators,
+    confirmed_by_head,
+    freshened,
+    not_modified,
+    not_modified_fields,
+    validates,
+)
 
 NOW = 1_700_000_000.0
 Fields = list[tuple[str, str]]
@@ -64,6 +73,10 @@ def test_which_304_speaks_of_the_stored_response(stored: Fields, received: Field
     assert validates(stored, Headers(received), now=NOW) is expected
 
 
+def renewed(stored: Iterable[tuple[str, str]], received: Headers) -> tuple[tuple[str, str], ...]:
+    return freshened(stored, received, targets=("cdn-cache-control",), response_time=NOW)
+
+
 def test_freshened_replaces_adds_and_keeps() -> None:
     stored = [("date", at(-500)), ("x-a", "1"), ("x-a", "2"), ("x-kept", "1"), ETAG, ("content-type", "text/plain")]
     received = Headers(
@@ -76,7 +89,7 @@ def test_freshened_replaces_adds_and_keeps() -> None:
             ("cache-control", "public"),
         ]
     )
-    updated = Headers(freshened(stored, received, response_time=NOW))
+    updated = Headers(renewed(stored, received))
     assert updated.get_all("x-a") == ["3"]
     assert updated.get_all("date") == [at(0)]
     assert updated.get("x-kept") == "1"
@@ -88,9 +101,9 @@ def test_freshened_replaces_adds_and_keeps() -> None:
 
 @pytest.mark.parametrize("name", ["content-length", "content-encoding", "content-md5", "content-digest", "repr-digest"])
 def test_freshened_leaves_what_describes_the_stored_octets(name: str) -> None:
-    updated = Headers(freshened([(name, "old")], Headers([(name, "new")]), response_time=NOW))
+    updated = Headers(renewed([(name, "old")], Headers([(name, "new")])))
     assert updated.get(name) == "old"
-    assert name not in Headers(freshened([], Headers([(name, "new")]), response_time=NOW))
+    assert name not in Headers(renewed([], Headers([(name, "new")])))
 
 
 def test_freshened_takes_over_nothing_that_may_not_be_stored() -> None:
@@ -104,19 +117,49 @@ def test_freshened_takes_over_nothing_that_may_not_be_stored() -> None:
             ("date", at(0)),
         ]
     )
-    assert freshened([ETAG], received, response_time=NOW) == (ETAG, ("date", at(0)))
+    assert renewed([ETAG], received) == (ETAG, ("date", at(0)))
 
 
 def test_freshened_makes_the_date_new_even_without_one_in_the_304() -> None:
-    assert freshened([("date", at(-500))], Headers(), response_time=NOW) == (("date", at(0)),)
+    assert renewed([("date", at(-500))], Headers()) == (("date", at(0)),)
 
 
 def test_freshened_obeys_a_qualified_no_cache_of_either_response() -> None:
     stored = [("cache-control", 'no-cache="x-a"'), ("date", at(0))]
-    assert freshened(stored, Headers([("x-a", "1")]), response_time=NOW) == tuple(stored)
+    assert renewed(stored, Headers([("x-a", "1")])) == tuple(stored)
     stored = [("x-a", "1"), ("date", at(0))]
     received = Headers([("cache-control", 'no-cache="x-a"'), ("date", at(0))])
-    assert "x-a" not in Headers(freshened(stored, received, response_time=NOW))
+    assert "x-a" not in Headers(renewed(stored, received))
+
+
+def test_freshened_obeys_what_is_addressed_to_this_cache() -> None:
+    received = Headers([("cache-control", 'private="x-b"'), ("cdn-cache-control", 'private="x-a"')])
+    updated = Headers(renewed([("x-a", "1"), ("x-b", "2")], received))
+    assert "x-a" not in updated
+    assert updated.get("x-b") == "2"
+
+
+@pytest.mark.parametrize(
+    ("stored", "received", "expected"),
+    [
+        ([ETAG, MODIFIED], [], True),
+        ([], [], True),
+        ([ETAG], [ETAG], True),
+        ([ETAG], [("etag", '"b"')], False),
+        ([ETAG], [("etag", 'W/"a"')], False),
+        ([], [ETAG], False),
+        ([MODIFIED], [MODIFIED], True),
+        ([MODIFIED], [("last-modified", at(0))], False),
+        ([ETAG, MODIFIED], [ETAG, ("last-modified", at(0))], False),
+        ([ETAG], [("content-length", "4")], True),
+        ([ETAG], [ETAG, ("content-length", "5")], False),
+        ([], [("content-length", "x")], False),
+        ([("content-encoding", "gzip")], [("content-encoding", "gzip")], True),
+        ([], [("content-encoding", "gzip")], False),
+    ],
+)
+def test_which_answer_to_head_speaks_of_the_stored_response(stored: Fields, received: Fields, expected: bool) -> None:
+    assert confirmed_by_head(stored, 4, Headers(received), now=NOW) is expected
 
 
 @pytest.mark.parametrize(
@@ -130,9 +173,10 @@ def test_freshened_obeys_a_qualified_no_cache_of_either_response() -> None:
         ([("if-none-match", '"x"'), ("if-none-match", '"a"')], [ETAG], True),
         ([("if-none-match", '"x"')], [ETAG], False),
         ([("if-none-match", '"x,"a"')], [("etag", '"a"')], False),
-        ([("if-none-match", "a")], [ETAG], False),
+        ([("if-none-match", "a")], [ETAG], True),
+        ([("if-none-match", "b")], [ETAG], False),
         ([("if-none-match", "a")], [("etag", "a")], True),
-        ([("if-none-match", 'w/"a"')], [ETAG], False),
+        ([("if-none-match", 'w/"a"')], [ETAG], True),
         ([("if-none-match", "*")], [], True),
         ([("if-none-match", '"*"')], [ETAG], False),
         ([("if-none-match", '"a"')], [MODIFIED], False),
@@ -203,14 +247,15 @@ fields = st.lists(
 def test_validation_is_total(one: Fields, other: Fields) -> None:
     add_validators(Headers(one), 200, other, now=NOW)
     validates(one, Headers(other), now=NOW)
+    confirmed_by_head(one, 4, Headers(other), now=NOW)
     not_modified(Headers(one), other, 200, response_time=NOW)
     not_modified_fields(one)
 
 
 @given(fields, fields)
 def test_freshening_twice_with_the_same_304_changes_nothing_more(stored: Fields, received: Fields) -> None:
-    once = freshened(stored, Headers(received), response_time=NOW)
-    assert sorted(freshened(once, Headers(received), response_time=NOW)) == sorted(once)
+    once = renewed(stored, Headers(received))
+    assert sorted(renewed(once, Headers(received))) == sorted(once)
 
 
 @given(fields)

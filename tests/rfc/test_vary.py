@@ -42,12 +42,17 @@ def test_parse_vary(value: str | None, expected: object) -> None:
     ],
 )
 def test_normalise(value: str, expected: str) -> None:
-    assert normalise(value) == expected
+    assert normalise("foo", value) == expected
 
 
-@given(st.text(max_size=40))
-def test_normalising_twice_changes_nothing(value: str) -> None:
-    assert normalise(normalise(value)) == normalise(value)
+@given(st.sampled_from(["foo", "accept", "accept-language"]), st.text(max_size=40))
+def test_normalising_twice_changes_nothing(name: str, value: str) -> None:
+    assert normalise(name, normalise(name, value)) == normalise(name, value)
+
+
+def test_the_order_of_preferences_does_not_count() -> None:
+    assert normalise("accept-language", "en, DE") == normalise("accept-language", "de,en")
+    assert normalise("foo", "en, de") != normalise("foo", "de, en")
 
 
 def test_absent_and_empty_differ() -> None:

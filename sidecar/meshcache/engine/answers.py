@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from meshcache.decisions import Decision
 from meshcache.engine import report
 from meshcache.engine.outcome import Answer
 from meshcache.engine.ranged import excerpt
+from meshcache.engine.records import StoredResponse
 from meshcache.rfc.validation import not_modified
 
 if TYPE_CHECKING:
-    from meshcache.decisions import Decision
     from meshcache.engine.lookup import Candidate, Lookup
     from meshcache.message import Headers
+
+
+_NOTHING_CACHED: Final = StoredResponse(
+    key=b"",
+    selecting=(),
+    status=504,
+    fields=(("cache-control", "no-store"),),
+    request_time=0.0,
+    response_time=0.0,
+    initial_age=0.0,
+    authorized=False,
+    body=b"",
+)
+
+
+def nothing_cached(lookup: Lookup) -> Answer:
+    """The answer to `only-if-cached` where nothing stored may be used: 504 (RFC 9111 section 5.2.1.7)."""
+    decision = Decision.ONLY_IF_CACHED
+    return Answer(decision, _NOTHING_CACHED, None, None, report.refused(lookup, decision))
 
 
 def answer(lookup: Lookup, decision: Decision, candidate: Candidate, request: Headers, now: float) -> Answer:

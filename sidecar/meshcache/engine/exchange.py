@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReason, RefreshCause
 from meshcache.engine import report
 from meshcache.engine.admission import bypass_reason, effective_method
-from meshcache.engine.answers import answer
+from meshcache.engine.answers import answer, nothing_cached
 from meshcache.engine.epochs import UNKNOWN
 from meshcache.engine.fill import Fill, unstorable
 from meshcache.engine.judge import Use, may_stand_in, use
@@ -25,11 +25,15 @@ from meshcache.engine.ranged import part_to_keep
 from meshcache.engine.refresh import POPULAR, refresh_way
 from meshcache.experiment.assignment import AssignedBy
 from meshcache.policy.identity import OPEN
+from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.invalidation import is_unsafe
 from meshcache.rfc.stale import ERROR_STATUSES
-from meshcache.rfc.validation import add_validators, validates
+from meshcache.rfc.targeted import capability
+from meshcache.rfc.validation import add_validators, confirmed_by_head, validates
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from meshcache.engine.cache import Cache
     from meshcache.engine.outcome import Answer
     from meshcache.message import Request, Response
@@ -161,6 +165,10 @@ class Exchange:
             ):
                 self.now = now
                 return self._asked(lookup, Decision.STALE_IF_ERROR, candidate, response.status)
+            if response.status == 200 and self.request.method == "HEAD" and response.from_origin:
+                made = self._by_head(lookup, candidate, response, now)
+                if made is not None:
+                    return made
         self._count(forward.decision, forward.reason)
         return self._pass(forward, response, now)
 
@@ -189,7 +197,7 @@ class Exchange:
     def _decide(self, lookup: Lookup, candidate: Candidate | None) -> Answer | Forward:
         """What is done with the best that there is."""
         if candidate is None:
-            return self._forward(Decision.MISS, lookup.miss_reason)
+            return self._ask(lookup, None, lookup.miss_reason)
         verdict = use(candidate.judgement, self.request.headers, self.now)
         if verdict is Use.FRESH:
             self._promote(lookup, candidate)
@@ -199,16 +207,27 @@ class Exchange:
             return self._answer(lookup, Decision.STALE_SWR, candidate)
         if verdict is Use.ACCEPTED_STALE:
             return self._answer(lookup, Decision.HIT, candidate)
-        reason = MissReason.REQUEST if verdict is Use.VALIDATE_BY_REQUEST else MissReason.STALE
-        changes = add_validators(self.request.headers, candidate.stored.status, candidate.stored.fields, now=self.now)
-        if not changes:
-            return self._forward(Decision.MISS, reason)
-        forward = self._forward(Decision.REVALIDATE, reason)
+        by_request = verdict is Use.VALIDATE_BY_REQUEST
+        return self._ask(lookup, candidate, MissReason.REQUEST if by_request else MissReason.STALE)
+
+    def _ask(self, lookup: Lookup, candidate: Candidate | None, reason: MissReason) -> Answer | Forward:
+        """Nothing stored may be used as it is: the origin is asked, unless the client wants nothing fetched."""
+        headers = self.request.headers
+        if request_cache_control(headers).only_if_cached:
+            self._count(Decision.ONLY_IF_CACHED, reason)
+            return nothing_cached(lookup)
+        changes: Mapping[str, str | None] = {}
+        if candidate is not None:
+            changes = add_validators(headers, candidate.stored.status, candidate.stored.fields, now=self.now)
+        forward = self._forward(Decision.REVALIDATE if changes else Decision.MISS, reason)
         for name, value in changes.items():
             if value is None:
                 forward.remove_fields.append(name)
             else:
                 forward.set_fields.append((name, value))
+        offered = capability(headers, lookup.policy.freshness.targets)
+        if offered is not None:
+            forward.set_fields.append(offered)
         return forward
 
     def _may_serve_while_refreshing(self, lookup: Lookup, candidate: Candidate) -> bool:
@@ -268,17 +287,39 @@ class Exchange:
     def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer:
         """The origin says that what is stored is still right: it becomes the answer, brought up to date."""
         if validates(candidate.stored.fields, response.headers, now=now):
-            candidate, refused = self._cache.keeper.freshen(lookup.target(), candidate, response, now)
-            kept = refused is None
-        else:
-            # A 304 for something else than what was asked about: good for this answer, not for later ones.
-            self._cache.keeper.forget(candidate)
-            kept = False
+            return self._confirmed(lookup, candidate, response, now)
+        # A 304 for something else than what was asked about: good for this answer, not for later ones.
+        self._cache.keeper.forget(candidate)
+        return self._after_asking(lookup, candidate, response, now, kept=False)
+
+    def _confirmed(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer:
+        """What is stored, brought up to date by a response that speaks of it, becomes the answer."""
+        candidate, refused = self._cache.keeper.freshen(lookup.target(), candidate, response, now)
+        return self._after_asking(lookup, candidate, response, now, kept=refused is None)
+
+    def _after_asking(
+        self, lookup: Lookup, candidate: Candidate, response: Response, now: float, *, kept: bool
+    ) -> Answer:
         self.now = now
         made = self._asked(lookup, Decision.REVALIDATED, candidate, response.status, stored=kept)
         # They are for this client alone, and so not among the stored fields.
         made.cookies = tuple(response.headers.get_all("set-cookie"))
         return made
+
+    def _by_head(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer | None:
+        """A 200 to HEAD tells whether the stored answer to GET is still right (RFC 9111 section 4.3.5).
+
+        If it is, that is brought up to date, and what it is now answers; if not, it goes, and the client gets what the
+        origin has sent (None).
+        """
+        if lookup.epochs is UNKNOWN or (
+            "authorization" in self.request.headers and not candidate.judgement.for_authorized
+        ):
+            return None
+        if not confirmed_by_head(candidate.stored.fields, candidate.stored.length, response.headers, now=now):
+            self._cache.keeper.forget(candidate)
+            return None
+        return self._confirmed(lookup, candidate, response, now)
 
     def _asked(
         self, lookup: Lookup, decision: Decision, candidate: Candidate, status: int, *, stored: bool = False

@@ -9,23 +9,25 @@ from meshcache.decisions import NoStoreReason
 from meshcache.engine.lifetime import lifetime
 from meshcache.engine.parts import part_of
 from meshcache.engine.records import StoredResponse
+from meshcache.engine.variants import variant_names
 from meshcache.rfc import stale
 from meshcache.rfc.age import age_value
-from meshcache.rfc.cache_control import CacheControl, request_cache_control
+from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.fields import split_list
-from meshcache.rfc.freshness import explicit_lifetime
-from meshcache.rfc.storing import may_use_heuristics, no_store_reason, storable_fields
+from meshcache.rfc.storing import no_store_reason, storable_fields
 from meshcache.rfc.tags import TAG_FIELDS, response_tags
+from meshcache.rfc.targeted import response_directives
 from meshcache.rfc.validators import can_be_validated
-from meshcache.rfc.vary import parse_vary, selecting_names, selecting_values
+from meshcache.rfc.vary import parse_vary, selecting_values
 
 if TYPE_CHECKING:
     from meshcache.engine.epochs import Epochs
     from meshcache.engine.key import CacheKey
     from meshcache.engine.records import VariantIndex
     from meshcache.message import Headers, Request, Response
-    from meshcache.policy.compiled import Policy
+    from meshcache.policy.compiled import Freshness, Policy
     from meshcache.policy.snapshot import Selection
+    from meshcache.rfc.cache_control import CacheControl
     from meshcache.rfc.ranges import ContentRange
 
 NOT_REPLAYED = TAG_FIELDS | {"content-length", "cache-status"}
@@ -91,21 +93,27 @@ def unstorable(target: Target, response: Response, *, part: bool = False) -> NoS
         return NoStoreReason.UNDELIMITED
     if response_tags(headers) is None:
         return NoStoreReason.TAGS
-    directives = CacheControl.parse(headers.get("cache-control"))
-    by_default = may_use_heuristics(response.status, directives)
-    granted = lifetime(target.policy.freshness, status=response.status, explicit=None, by_default=by_default)
+    policy = target.policy.freshness
+    directives = response_directives(headers, policy.targets)
+    granted = lifetime(
+        policy,
+        status=response.status,
+        headers=headers,
+        directives=directives,
+        response_time=target.request_time,
+    )
     reason = no_store_reason(
         method=target.request.method,
         request_headers=target.request.headers,
         request_cc=request_cache_control(target.request.headers),
         status=response.status,
         response_headers=headers,
-        response_cc=directives,
-        has_policy_lifetime=granted is not None,
+        response_cc=directives.control,
+        has_lifetime=granted is not None,
         part=part,
     )
     if reason is None and not can_be_validated(response.status, headers):
-        return _nothing_left(target, response, directives, by_default)
+        return _nothing_left(policy, headers, directives.control, granted or 0.0)
     return reason
 
 
@@ -121,19 +129,14 @@ def _ends_with_its_connection(headers: Headers) -> bool:
 
 
 def _nothing_left(
-    target: Target, response: Response, directives: CacheControl, by_default: bool
+    policy: Freshness, headers: Headers, directives: CacheControl, granted: float
 ) -> NoStoreReason | None:
     """Why a response that cannot be validated is of no use from the start: it is past its time as it comes."""
-    headers, policy = response.headers, target.policy.freshness
-    explicit = explicit_lifetime(
-        directives, expires=headers.get("expires"), date=headers.get("date"), response_time=target.request_time
-    )
-    granted = lifetime(policy, status=response.status, explicit=explicit, by_default=by_default)
     window = max(
         stale.stale_while_revalidate_window(directives, policy.stale_while_revalidate),
         stale.stale_if_error_window(directives, policy.stale_if_error),
     )
-    useful = (granted or 0.0) + window - age_value(headers.get("age"))
+    useful = granted + window - age_value(headers.get("age"))
     return NoStoreReason.NO_FRESHNESS if useful <= 0.0 else None
 
 
@@ -214,9 +217,10 @@ class Fill:
         if self._declared is not None and self._declared != len(body):
             self.refused = NoStoreReason.TRUNCATED
             return None
-        names = selecting_names(response.headers, target.request.headers)
+        names = variant_names(response.headers, target.request.headers, target.index)
         assert names != "*"  # noqa: S101 - `unstorable` has refused it
-        fields = storable_fields(response.headers, response_time=self.response_time)
+        directives = response_directives(response.headers, target.policy.freshness.targets).control
+        fields = storable_fields(response.headers, directives, response_time=self.response_time)
         record = StoredResponse(
             key=target.key.material,
             selecting=selecting_values(names, target.request.headers),

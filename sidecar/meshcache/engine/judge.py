@@ -18,10 +18,11 @@ from meshcache.message import Headers
 from meshcache.rfc import age as rfc_age
 from meshcache.rfc import request as rfc_request
 from meshcache.rfc import stale
-from meshcache.rfc.cache_control import CacheControl, request_cache_control
+from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.fields import http_date
-from meshcache.rfc.freshness import explicit_lifetime
-from meshcache.rfc.storing import may_use_heuristics, shareable_despite_authorization
+from meshcache.rfc.negotiation import content_codings
+from meshcache.rfc.storing import shareable_despite_authorization
+from meshcache.rfc.targeted import response_directives
 from meshcache.rfc.validators import can_be_validated
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ class Judgement:
     """How long past its lifetime it may be served while it is refreshed."""
     sie: float
     """How long past its lifetime it may stand in for an error of the origin."""
+    immutable: bool
+    """While it is fresh, a reload needs no validation."""
+    codings: tuple[str, ...]
+    """The content codings that a client has to understand to read it."""
     always_validate: bool
     may_serve_stale: bool
     can_validate: bool
@@ -78,16 +83,11 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
     """How `policy` sees `stored`."""
     headers = Headers(stored.fields)
     part = is_part(stored)
-    directives = CacheControl.parse(headers.get("cache-control"))
+    said = response_directives(headers, policy.targets)
+    directives = said.control
     date = headers.get("date")
-    explicit = explicit_lifetime(
-        directives, expires=headers.get("expires"), date=date, response_time=stored.response_time
-    )
     granted = lifetime(
-        policy,
-        status=stored.status,
-        explicit=explicit,
-        by_default=may_use_heuristics(stored.status, directives),
+        policy, status=stored.status, headers=headers, directives=said, response_time=stored.response_time
     )
     initial_age = rfc_age.corrected_initial_age(
         age=stored.initial_age,
@@ -106,6 +106,8 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
         if granted is None or part
         else stale.stale_while_revalidate_window(directives, policy.stale_while_revalidate),
         sie=stale.stale_if_error_window(directives, policy.stale_if_error),
+        immutable=directives.immutable,
+        codings=content_codings(headers.get("content-encoding")),
         # Fields of a qualified `no-cache` are not stored, so that the rest needs no validation.
         always_validate=directives.no_cache,
         may_serve_stale=stale.may_serve_stale(directives),
@@ -130,9 +132,9 @@ def use(judgement: Judgement, request: Headers, now: float) -> Use:
     if "authorization" in request and not judgement.for_authorized:
         # It was stored for callers without credentials; what this caller may see, the origin decides.
         return Use.VALIDATE_BY_REQUEST
-    if "cache-control" in request or "pragma" in request:
+    if "cache-control" in request:
         directives = request_cache_control(request)
-        if rfc_request.refuses(directives, age=age, lifetime=judgement.lifetime):
+        if rfc_request.refuses(directives, age=age, lifetime=judgement.lifetime, immutable=judgement.immutable):
             return Use.VALIDATE_BY_REQUEST
         if (
             lifetime_left <= 0.0

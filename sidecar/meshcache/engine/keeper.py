@@ -101,9 +101,8 @@ class Keeper:
         old = candidate.stored
         # A 304 to HEAD says of the stored GET what one to GET does.
         target = target.asking(target.request.headers)
-        fields = [
-            item for item in freshened(old.fields, response.headers, response_time=now) if item[0] not in NOT_REPLAYED
-        ]
+        updated = freshened(old.fields, response.headers, targets=target.policy.freshness.targets, response_time=now)
+        fields = [item for item in updated if item[0] not in NOT_REPLAYED]
         reason = unstorable(target, Response(old.status, Headers(fields)), part=is_part(old))
         tags = response_tags(response.headers)
         if tags is None:

@@ -18,6 +18,7 @@ from meshcache.engine.purge_state import UNBORN
 from meshcache.engine.ranged import answers_ranges, wanted_ranges
 from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.engine.variants import variant_keys
+from meshcache.rfc.negotiation import accepts_codings
 
 if TYPE_CHECKING:
     from meshcache.engine.key import CacheKey
@@ -213,6 +214,8 @@ class Lookup:
             if entry.stale_since is not None:
                 judgement = judgement.cut(entry.stale_since, self.now)
             entry.memo = judgement
+        if not self._readable(judgement):
+            return None
         return Candidate(stored, storage, TierName.HOT, judgement, entry, self._stack.born, entry.stale_since)
 
     def _found(self, storage: bytes, found: Found, selecting: Selecting, *, part: bool = False) -> Candidate | None:
@@ -220,9 +223,15 @@ class Lookup:
         if tier is None or not isinstance(stored, StoredResponse) or not self._is_it(stored, selecting, part):
             return None
         judgement = judge(stored, self.policy.freshness)
+        if not self._readable(judgement):
+            return None
         if found.stale_since is not None:
             judgement = judgement.cut(found.stale_since, self.now)
         return Candidate(stored, storage, tier, judgement, None, found.epochs.born, found.stale_since)
+
+    def _readable(self, judgement: Judgement) -> bool:
+        """Whether the client takes content coded like this, whatever the origin has said of what it varies on."""
+        return not judgement.codings or accepts_codings(self._request.headers.get("accept-encoding"), judgement.codings)
 
     def _is_it(self, stored: StoredResponse, selecting: Selecting, part: bool) -> bool:
         """Whether it really is what is kept there for this request: an equal digest alone proves nothing."""

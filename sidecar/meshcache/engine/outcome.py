@@ -27,9 +27,10 @@ class Answer:
 
     decision: Decision
     stored: StoredResponse
-    tier: TierName
-    age: int
-    """Seconds, for the `age` field."""
+    tier: TierName | None
+    """Where it was stored; None for what the cache has made itself."""
+    age: int | None
+    """Seconds, for the `age` field; None for what the cache has made itself."""
     cache_status: str
     """Empty: the client is told nothing."""
     not_modified: bool = False

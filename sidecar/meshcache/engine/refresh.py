@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from meshcache.engine.key import RETARGETING
 from meshcache.engine.ports import RefreshRequest
 from meshcache.message import Headers
+from meshcache.rfc.targeted import capability
 
 if TYPE_CHECKING:
     from meshcache.engine.records import StoredResponse
@@ -57,7 +58,9 @@ def refresh_way(stored: StoredResponse, policy: Policy, config: Config, request:
     return cluster if cluster in config.refresh_clusters and via in ("", cluster) else None
 
 
-def refresh_request(request: Request, stored: StoredResponse, spec: KeySpec, cluster: str) -> RefreshRequest:
+def refresh_request(
+    request: Request, stored: StoredResponse, spec: KeySpec, targets: tuple[str, ...], cluster: str
+) -> RefreshRequest:
     """The request that refreshes `stored` through `cluster`, made from the client's `request` that asked for it.
 
     Conditional fields are not in it: the caller adds the stored validators.
@@ -67,4 +70,7 @@ def refresh_request(request: Request, stored: StoredResponse, spec: KeySpec, clu
     )
     left_out = CREDENTIALS | _OF_A_RANGE
     fields = [item for item in request.headers.fields if item[0] in wanted and item[0] not in left_out]
+    offered = capability(request.headers, targets)
+    if offered is not None:
+        fields.append(offered)
     return RefreshRequest(request.scheme, request.authority, request.path, Headers(fields), cluster)

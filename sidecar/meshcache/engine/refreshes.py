@@ -151,7 +151,9 @@ class Refreshes:
                 fresh = candidate._replace(stored=fresher, judgement=judgement)
                 cache.keeper.promote(target, fresh, (TierName.HOT,), target.request_time)
                 return RefreshOutcome.FOUND
-        request = refresh_request(target.request, candidate.stored, policy.key, refresh.cluster)
+        request = refresh_request(
+            target.request, candidate.stored, policy.key, policy.freshness.targets, refresh.cluster
+        )
         # The response answers what the refresh asks, which is the client's request without his conditions.
         target = target.asking(request.headers)
         conditional: list[Field] = []

@@ -42,6 +42,11 @@ def asked(
     return cache_status.forwarded(reason, status=status, stored=stored, detail=_detail(lookup, decision, tier))
 
 
+def refused(lookup: Lookup, decision: Decision) -> str:
+    """For an answer that the cache has made by itself, asking nobody."""
+    return cache_status.refused(detail=_detail(lookup, decision, None))
+
+
 def passed(
     lookup: Lookup,
     decision: Decision,

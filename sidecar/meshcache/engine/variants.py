@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from meshcache.engine.key import variant_key
 from meshcache.engine.records import VariantIndex
-from meshcache.rfc.vary import selecting_values
+from meshcache.rfc.vary import selecting_names, selecting_values
 
 if TYPE_CHECKING:
     from meshcache.engine.key import CacheKey
     from meshcache.message import Headers
     from meshcache.rfc.vary import Selecting
 
+_CODING = "accept-encoding"
+
 MOST_FIELD_SETS = 4
 """How many different `vary` values are kept for one resource; a look-up may have to try each."""
+
+
+def variant_names(response: Headers, request: Headers, index: VariantIndex | None) -> tuple[str, ...] | Literal["*"]:
+    """The request fields that choose this response among its resource's, sorted; `"*"` when none can be known to.
+
+    A response with a content coding was chosen by `accept-encoding`, even where its origin has forgotten to say so,
+    and next to such a one so was any other of the resource (`index`).
+    """
+    names = selecting_names(response, request)
+    if names == "*" or _CODING in names:
+        return names
+    coded = "content-encoding" in response
+    if not coded and index is not None:
+        coded = any(_CODING in field_set for field_set in index.field_sets)
+    return tuple(sorted((*names, _CODING))) if coded else names
 
 
 def variant_keys(key: CacheKey, index: VariantIndex, request: Headers) -> list[tuple[bytes, Selecting]]:

@@ -190,9 +190,9 @@ def _head(status: int, fields: Iterable[Field]) -> bytes:
     return _bytes(reply)
 
 
-def _added(age: int, cache_status: str, cookies: tuple[str, ...]) -> bytes:
+def _added(age: int | None, cache_status: str, cookies: tuple[str, ...]) -> bytes:
     """What is new in each hit, serialised."""
-    options = [_header_option("age", str(age))]
+    options = [] if age is None else [_header_option("age", str(age))]
     if cache_status:
         options.append(_header_option("cache-status", cache_status))
     options += [_header_option("set-cookie", cookie, append=True) for cookie in cookies]
@@ -255,7 +255,20 @@ def forward(outcome: Forward) -> bytes:
     """The reply that lets the request go to the origin, with validators where something stored may be used again."""
     if not outcome.set_fields and not outcome.remove_fields:
         return WATCH_REQUEST if outcome.watch else PASS_REQUEST
+    if len(outcome.set_fields) == 1 and not outcome.remove_fields:
+        # As a rule what this cache can do, which is the same for all misses.
+        name, value = outcome.set_fields[0]
+        make = _remembered_forward if len(value) <= _MEMO_LONGEST else _forward_with
+        return make(name, value, outcome.watch)
     return continue_request(outcome.set_fields, outcome.remove_fields, watch=outcome.watch)
+
+
+def _forward_with(name: str, value: str, watch: bool) -> bytes:
+    return continue_request(((name, value),), watch=watch)
+
+
+_MEMO_LONGEST = 300
+_remembered_forward = lru_cache(maxsize=256)(_forward_with)
 
 
 def pass_on(outcome: Pass) -> bytes:
@@ -272,7 +285,6 @@ def _pass_on(cache_status: str, copy: bool) -> bytes:
     return continue_response((("cache-status", cache_status),), copy=copy)
 
 
-_MEMO_LONGEST = 300
 _remembered_pass = lru_cache(maxsize=1024)(_pass_on)
 
 

@@ -19,6 +19,9 @@ Eviction = Literal["ttl", "lru"]
 CacheStatus = Literal["full", "standard", "minimal", "off"]
 """How much of `cache-status` a client sees."""
 
+TARGETS = ("meshcache-cache-control", "cdn-cache-control", "surrogate-control")
+"""The target list of a policy that names none (RFC 9213 section 2.2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
@@ -33,6 +36,11 @@ class Freshness:
     """Lifetime by status code, for error responses without explicit freshness."""
     refresh_ahead: float = 0.0
     """Last share of its lifetime in which a popular entry is renewed; 0: none."""
+    heuristic: float = 0.1
+    """The part of the time that a response had gone unchanged for which it is fresh, where nobody sets a lifetime; 0
+    for none."""
+    targets: tuple[str, ...] = TARGETS
+    """Fields that go before `cache-control` and `expires`, in lower case, the first that is there ruling alone."""
 
 
 @dataclass(frozen=True, slots=True)

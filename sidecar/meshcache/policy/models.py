@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
 
 from meshcache.policy import values as v
+from meshcache.policy.compiled import TARGETS
 from meshcache.policy.config_models import CacheConfig
 from meshcache.policy.schema import (
     CookieName,
@@ -44,6 +45,8 @@ class FreshnessSpec(Strict):
     max_ttl: Duration | None = None
     stale_while_revalidate: Duration = 0.0
     stale_if_error: Duration = 0.0
+    heuristic: Percent = 0.1
+    targets: list[Annotated[HeaderName, BeforeValidator(v.target)]] = Field(default_factory=lambda: list(TARGETS))
     refresh_ahead: Percent = 0.0
     negative: list[Negative] = Field(default_factory=list)
 

@@ -109,6 +109,13 @@ def stripped_header(value: object) -> str:
     return lower
 
 
+def target(value: object) -> object:
+    """A field that an origin may address caches by, such as `cdn-cache-control`: never `cache-control` itself."""
+    if isinstance(value, str) and value.lower() in ("cache-control", "expires", "pragma"):
+        raise ValueError(f"{value} is obeyed where no target is there, and is none itself")
+    return value
+
+
 def cookie_name(value: object) -> str:
     """A cookie's name (RFC 6265 section 4.1.1); case counts."""
     return _fitting(value, _TOKEN, "a cookie name such as sid")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from meshcache.rfc.fields import delta_seconds, split_list
+from meshcache.rfc.fields import delta_seconds
 
 
 def age_value(field: str | None) -> float:
     """The seconds that an `age` field gives; 0 when it is absent or gives no number.
 
-    A field that is not a non-negative integer is ignored (section 5.1). Of several members the greatest counts:
-    the RFC's advice to take the first may take the younger of two claims.
+    Of several members, on one line or more, the first counts; a first one that is not a non-negative integer is
+    ignored, and the others with it (section 5.1). Parameters, which structured fields would allow, say nothing.
     """
     if field is None:
         return 0.0
-    seconds = delta_seconds(field)
-    if seconds is not None:
-        return float(seconds)
-    return float(max((delta_seconds(member) or 0 for member in split_list(field)), default=0))
+    first = field.partition(",")[0].partition(";")[0].strip(" \t")
+    return float(delta_seconds(first) or 0)
 
 
 def apparent_age(date: float | None, response_time: float) -> float:

@@ -1,8 +1,8 @@
 """The `cache-control` field of requests and responses, parsed once (RFC 9111 section 5.2, RFC 5861).
 
-Where a value is broken or contradicts itself the reading that caches less wins, which RFC 9111 section 4.2.1
-encourages: the smallest of several lifetimes, a lifetime of 0 for one that is not a number, the unqualified form
-of `no-cache` and `private` over the qualified one.
+Of several lifetimes the first counts, and one that is not a number is 0 (RFC 9111 section 4.2.1). Where a value
+contradicts itself otherwise, the reading that caches less wins: the unqualified form of `no-cache` and `private` goes
+before the qualified one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ _RESTRICTIVE = {
     "proxy-revalidate": "proxy_revalidate",
 }
 # These free the cache, so they count only in the form that the RFCs define: without an argument.
-_PERMISSIVE = {"public": "public", "must-understand": "must_understand"}
-# Of several values the least is taken; one that is not a number is 0.
+_PERMISSIVE = {
+    "public": "public",
+    "must-understand": "must_understand",
+    "immutable": "immutable",
+    "only-if-cached": "only_if_cached",
+}
+# Of several values the first is taken; one that is not a number is 0.
 _LIFETIMES = {
     "max-age": "max_age",
     "s-maxage": "s_maxage",
@@ -67,6 +72,10 @@ class CacheControl(msgspec.Struct, frozen=True, gc=False):
     proxy_revalidate: bool = False
     must_understand: bool = False
     public: bool = False
+    immutable: bool = False
+    """The response does not change while it is fresh (RFC 8246)."""
+    only_if_cached: bool = False
+    """The client wants nothing that would have to be fetched."""
     max_stale: float | None = None
     """How stale an answer the client takes; infinite for `max-stale` without an argument."""
     min_fresh: int | None = None
@@ -88,18 +97,10 @@ class CacheControl(msgspec.Struct, frozen=True, gc=False):
 EMPTY: Final = CacheControl()
 """What a message without the field says."""
 
-_NO_CACHE: Final = CacheControl(no_cache=True)
-
 
 def request_cache_control(headers: Headers) -> CacheControl:
-    """The directives of a request; `pragma: no-cache` speaks when `cache-control` is absent (RFC 9111 section 5.4)."""
-    value = headers.get("cache-control")
-    if value is not None:
-        return CacheControl.parse(value)
-    pragma = headers.get("pragma")
-    if pragma is not None and "no-cache" in split_list(pragma.lower()):
-        return _NO_CACHE
-    return EMPTY
+    """The directives of a request. `pragma` says nothing: RFC 9111 section 5.4 deprecates it."""
+    return CacheControl.parse(headers.get("cache-control"))
 
 
 def _parse(value: str) -> CacheControl:
@@ -113,19 +114,19 @@ def _parse(value: str) -> CacheControl:
         if name in _RESTRICTIVE:
             found[_RESTRICTIVE[name]] = True
         elif name in _LIFETIMES:
-            seconds = _seconds(member, name, argument)
-            if seconds is None:
-                seconds = 0
-                if name in ("max-age", "s-maxage"):
-                    found["invalid_lifetime"] = True
             attribute = _LIFETIMES[name]
-            found[attribute] = min(seconds, found.get(attribute, seconds))
+            if attribute in found:
+                continue
+            seconds = _seconds(member, name, argument)
+            if seconds is None and name in ("max-age", "s-maxage"):
+                found["invalid_lifetime"] = True
+            found[attribute] = seconds or 0
         elif name in _PERMISSIVE:
             if not equals:
                 found[_PERMISSIVE[name]] = True
         elif name in _QUALIFIABLE:
             flag, fields = _QUALIFIABLE[name]
-            listed = _field_names(argument)
+            listed = field_names(argument)
             if listed:
                 found[fields] = tuple(sorted({*found.get(fields, ()), *listed}))
             else:
@@ -158,7 +159,7 @@ def _seconds(member: str, name: str, argument: str) -> int | None:
     return seconds
 
 
-def _field_names(argument: str) -> list[str]:
+def field_names(argument: str) -> list[str]:
     """The field names in the argument of a qualified directive; empty when it must be read as unqualified."""
     inner = unquote(argument) if argument.startswith('"') else argument
     if not inner:

@@ -41,6 +41,11 @@ def forwarded(
     return f"{CACHE_NAME}; fwd={reason}{fwd_status}{'; stored' if stored else ''}{_ttl(ttl)}{_detail(detail)}"
 
 
+def refused(*, detail: str) -> str:
+    """The member for an answer that is neither from the cache nor took a request to the origin."""
+    return f"{CACHE_NAME}{_detail(detail)}"
+
+
 def append(existing: str | None, member: str) -> str:
     """`member` behind those of the caches nearer to the origin, which come first (RFC 9211 section 2)."""
     return f"{existing}, {member}" if existing else member

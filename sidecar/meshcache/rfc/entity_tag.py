@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from meshcache.rfc.fields import split_list
 
-_QUOTED = re.compile(r'(W/)?("[!#-~\x80-\xff]*")')
+_QUOTED = re.compile(r'([Ww][/\\]?)?("[!#-~\x80-\xff]*")')
 _BARE = re.compile(r"[!#-+\--~\x80-\xff]+")
 
 
@@ -16,21 +16,21 @@ class EntityTag(NamedTuple):
 
     weak: bool
     opaque: str
-    """The tag with its quotes, if it has any."""
+    """The tag with its quotes."""
 
 
 def parse_entity_tag(text: str | None) -> EntityTag | None:
     """The one entity tag in `text`, or None when there is not exactly one.
 
-    Some origins leave out the quotes. Such a tag is a strong one that equals only the same bare text: origins that
-    send it compare it so.
+    Some senders leave out the quotes, and some write the mark of a weak tag as `w/`, `W\\` or `W`. What they mean is
+    plain, and a tag that is taken for another one than was sent could only be one with the same opaque part.
     """
     if not text or text == "*":
         return None
     quoted = _QUOTED.fullmatch(text)
     if quoted is not None:
         return EntityTag(quoted[1] is not None, quoted[2])
-    return EntityTag(False, text) if _BARE.fullmatch(text) else None
+    return EntityTag(False, f'"{text}"') if _BARE.fullmatch(text) else None
 
 
 def parse_entity_tags(value: str) -> list[EntityTag]:

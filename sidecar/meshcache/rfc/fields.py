@@ -22,8 +22,8 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _LONG_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, start=1)}
-# RFC 9111 section 4.2: no zone but these two may be believed in an expiration time.
-_ZONES = ("gmt", "utc")
+# RFC 9111 section 4.2: no other zone may be believed in an expiration time, not even UTC.
+_ZONE = "gmt"
 _EARLIEST = -62_135_596_800  # 0001-01-01T00:00:00Z, the least that four digits and `datetime` can say
 _LATEST = 253_402_300_799  # 9999-12-31T23:59:59Z
 
@@ -122,7 +122,7 @@ def delta_seconds(text: str) -> int | None:
 def http_date(text: str, now: float) -> float | None:
     """Unix seconds of an HTTP-date in any of its three forms (RFC 9110 section 5.6.7), or None.
 
-    Letters are matched without regard to case and `UTC` passes for `GMT` (RFC 9111 section 4.2); all else is
+    Letters are matched without regard to case and no zone but `GMT` is known (RFC 9111 section 4.2); all else is
     strict. The name of the weekday must be one, though not the right one. A leap second counts as the second
     before it, the nearest time that is not later. Two dates joined by a comma are no date.
 
@@ -154,7 +154,7 @@ def _imf_fixdate(text: str) -> float | None:
     """`sun, 06 nov 1994 08:49:37 gmt`, of 29 characters. Remembered, as stored dates are read at every look-up."""
     if text[:3] not in _DAYS or text[4] != " " or text[7] != " " or text[11] != " " or text[16] != " ":
         return None
-    if text[25] != " " or text[26:] not in _ZONES:
+    if text[25] != " " or text[26:] != _ZONE:
         return None
     return _moment(text[12:16], text[8:11], text[5:7], text[17:25])
 
@@ -174,7 +174,7 @@ def _rfc850(text: str, now: float) -> float | None:
     day_name, comma, rest = text.partition(", ")
     if not comma or day_name not in _LONG_DAYS or len(rest) != 22:
         return None
-    if rest[2] != "-" or rest[6] != "-" or rest[9] != " " or rest[18] != " " or rest[19:] not in _ZONES:
+    if rest[2] != "-" or rest[6] != "-" or rest[9] != " " or rest[18] != " " or rest[19:] != _ZONE:
         return None
     two_digits = rest[7:9]
     if not two_digits.isdigit():

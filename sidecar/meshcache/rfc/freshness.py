@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from meshcache.rfc.fields import http_date
 
@@ -30,3 +30,29 @@ def explicit_lifetime(
         return 0.0
     generated = None if date is None else http_date(date, response_time)
     return max(0.0, expiry - (response_time if generated is None else generated))
+
+
+HEURISTIC_LONGEST: Final = 86_400.0
+"""The longest lifetime that is assumed, a day: what has not changed for years may still change tomorrow."""
+HEURISTIC_LONGEST_OF_ERRORS: Final = 60.0
+"""The same for an error, which its origin may be about to mend."""
+
+_FIRST_ERROR = 400
+
+
+def heuristic_lifetime(
+    status: int, *, last_modified: str | None, date: str | None, response_time: float, fraction: float
+) -> float | None:
+    """The lifetime to assume where the origin has set none, in seconds (section 4.2.2); None without `last_modified`.
+
+    It is `fraction` of the time that the response had gone unchanged when it was made. Whether a response may be given
+    such a lifetime at all is for `storing.may_use_heuristics`.
+    """
+    changed = None if last_modified is None else http_date(last_modified, response_time)
+    if changed is None:
+        return None
+    made = None if date is None else http_date(date, response_time)
+    unchanged = (response_time if made is None else min(made, response_time)) - changed
+    return max(
+        0.0, min(fraction * unchanged, HEURISTIC_LONGEST if status < _FIRST_ERROR else HEURISTIC_LONGEST_OF_ERRORS)
+    )

@@ -8,16 +8,19 @@ if TYPE_CHECKING:
     from meshcache.rfc.cache_control import CacheControl
 
 
-def refuses(request_cc: CacheControl, *, age: float, lifetime: float) -> bool:
+def refuses(request_cc: CacheControl, *, age: float, lifetime: float, immutable: bool = False) -> bool:
     """Whether the client does not want a stored response of this age and lifetime without validation.
 
     So it is with `no-cache`, with an age above `max-age`, with less than `min-fresh` left of the lifetime, and for
     a stale response when the client has set `max-age` without `max-stale` (section 5.2.1.1) or a `max-stale` that
     it exceeds. It holds against stale-while-revalidate as well.
+
+    While a response is fresh that its origin calls `immutable`, a reload (`max-age=0`) would bring the same again and
+    does not count; `no-cache` does (RFC 8246 section 2.1).
     """
     if request_cc.no_cache:
         return True
-    if request_cc.max_age is not None and age > request_cc.max_age:
+    if request_cc.max_age is not None and age > request_cc.max_age and not (immutable and lifetime > age):
         return True
     if request_cc.min_fresh is not None and lifetime - age < request_cc.min_fresh:
         return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import NoStoreReason
-from meshcache.rfc.cache_control import CacheControl
 from meshcache.rfc.fields import format_http_date, is_field_value, is_token
 from meshcache.rfc.hop_by_hop import hop_by_hop_names
 from meshcache.rfc.validators import can_be_validated
@@ -13,6 +12,7 @@ from meshcache.rfc.vary import parse_vary
 
 if TYPE_CHECKING:
     from meshcache.message import Field, Headers
+    from meshcache.rfc.cache_control import CacheControl
 
 STORABLE_METHODS = frozenset({"GET"})
 """Methods whose responses are stored. A stored GET answers HEAD as well; a response to HEAD has no content to store."""
@@ -39,7 +39,7 @@ _NOT_STORED_PREFIXES = ("x-meshcache-", "x-envoy-")
 def may_use_heuristics(status: int, response_cc: CacheControl) -> bool:
     """Whether a response without an explicit lifetime may be given one (section 4.2.2).
 
-    A default lifetime set by an operator is such a one.
+    One that is calculated from its age, or a default that an operator has set.
     """
     return status in HEURISTICALLY_CACHEABLE or response_cc.public
 
@@ -65,20 +65,20 @@ def no_store_reason(
     status: int,
     response_headers: Headers,
     response_cc: CacheControl,
-    has_policy_lifetime: bool,
+    has_lifetime: bool,
     part: bool = False,
 ) -> NoStoreReason | None:
     """Why a shared cache must not store this response, or None when it may (section 3).
 
-    `has_policy_lifetime` says whether the policy in force gives a lifetime to a response of this very status. For
-    a default lifetime that is so only where `may_use_heuristics` holds; a lifetime set for the status by name
-    always counts.
+    `response_cc` is what rules the response for this cache (`targeted.response_directives`). `has_lifetime` says
+    whether anyone gives it a lifetime: its origin, the policy in force for this very status, or, where
+    `may_use_heuristics` holds, a default or a calculation.
 
     A 206 is stored as a `part` of an answer or not at all. What only a request for ranges may have got, such as a 416,
     is not stored. An origin that ignores `range` answers as if the field were not there.
 
-    Stricter than the RFC in two points: any form of `private` forbids storing, and so does that a response could never
-    be used again: neither fresh by anyone's word nor possible to validate.
+    Stricter than the RFC in one point: what could never be used again is not stored, neither fresh by anyone's word nor
+    possible to validate.
     """
     if method not in STORABLE_METHODS:
         return NoStoreReason.METHOD
@@ -96,32 +96,31 @@ def no_store_reason(
             return NoStoreReason.STATUS
     elif response_cc.no_store:
         return NoStoreReason.RESPONSE_NO_STORE
-    if response_cc.private or response_cc.private_fields:
+    if response_cc.private:
+        # The fields of a qualified `private` are left out, so that the rest may be stored (section 5.2.2.7).
         return NoStoreReason.PRIVATE
     if "authorization" in request_headers and not shareable_despite_authorization(response_cc):
         return NoStoreReason.AUTHORIZATION
     if parse_vary(response_headers.get("vary")) == "*":
         return NoStoreReason.VARY_STAR
-    return _no_lifetime_reason(status, response_headers, response_cc, has_policy_lifetime)
+    return _no_lifetime_reason(status, response_headers, response_cc, has_lifetime)
 
 
 def storable_fields(
-    headers: Headers, *, response_cc: CacheControl | None = None, response_time: float | None = None
+    headers: Headers, response_cc: CacheControl, *, response_time: float | None = None
 ) -> tuple[Field, ...]:
     """The fields of a response that are stored (section 3.1), in their order.
 
     Left out are hop-by-hop fields and those that `connection` nominates, cookies, proxy authentication, `age`,
     internal and Envoy's own fields, and the fields of a qualified `no-cache` (section 5.2.2.4: leaving them out is
-    what allows the rest to be used without validation).
+    what allows the rest to be used without validation) or `private` (section 5.2.2.7).
 
-    `response_cc` saves parsing `cache-control` again. With `response_time` (Unix seconds) a missing `date` is
+    `response_cc` is what rules the response for this cache. With `response_time` (Unix seconds) a missing `date` is
     added, as RFC 9110 section 6.6.1 asks of a recipient with a clock.
     """
-    if response_cc is None:
-        response_cc = CacheControl.parse(headers.get("cache-control"))
     left_out = hop_by_hop_names(headers) | _NOT_STORED
-    if response_cc.no_cache_fields:
-        left_out = left_out.union(response_cc.no_cache_fields)
+    if response_cc.no_cache_fields or response_cc.private_fields:
+        left_out = left_out.union(response_cc.no_cache_fields, response_cc.private_fields)
     kept = [
         field for field in headers.fields if field[0] not in left_out and not field[0].startswith(_NOT_STORED_PREFIXES)
     ]
@@ -131,16 +130,14 @@ def storable_fields(
 
 
 def _no_lifetime_reason(
-    status: int, headers: Headers, response_cc: CacheControl, has_policy_lifetime: bool
+    status: int, headers: Headers, response_cc: CacheControl, has_lifetime: bool
 ) -> NoStoreReason | None:
     """The last condition of section 3: something must make the response usable again."""
     can_validate = can_be_validated(status, headers)
     if response_cc.no_cache and not can_validate:
         # To be validated at each use, whatever its lifetime, and nothing to validate it by.
         return NoStoreReason.NO_FRESHNESS
-    if has_policy_lifetime:
-        return None
-    if response_cc.s_maxage is not None or response_cc.max_age is not None or "expires" in headers:
+    if has_lifetime:
         return None
     if not may_use_heuristics(status, response_cc):
         return NoStoreReason.STATUS

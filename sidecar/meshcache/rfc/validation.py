@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshcache.message import Headers
+from meshcache.rfc.cache_control import EMPTY
 from meshcache.rfc.entity_tag import parse_entity_tag, parse_entity_tags, strong_match, weak_match
 from meshcache.rfc.fields import http_date
 from meshcache.rfc.storing import storable_fields
+from meshcache.rfc.targeted import response_directives
 from meshcache.rfc.validators import can_be_validated
 
 if TYPE_CHECKING:
@@ -76,33 +78,56 @@ def validates(stored_fields: Iterable[Field], not_modified_headers: Headers, *, 
     last_modified = not_modified_headers.get("last-modified")
     if last_modified is None:
         return True
-    stored_modified = stored.get("last-modified")
-    if stored_modified is None:
+    return _same_date(last_modified, stored.get("last-modified"), now)
+
+
+def _same_date(one: str, other: str | None, now: float) -> bool:
+    """Whether two dates of last modification are the same moment, however they are written."""
+    if other is None:
         return False
-    if last_modified == stored_modified:
+    if one == other:
         return True
-    modified = http_date(last_modified, now)
-    return modified is not None and modified == http_date(stored_modified, now)
+    modified = http_date(one, now)
+    return modified is not None and modified == http_date(other, now)
 
 
 def freshened(
-    stored_fields: Iterable[Field], not_modified_headers: Headers, *, response_time: float
+    stored_fields: Iterable[Field], not_modified_headers: Headers, *, targets: tuple[str, ...], response_time: float
 ) -> tuple[Field, ...]:
     """The stored fields brought up to date by a 304 that arrived at `response_time` (RFC 9111 sections 3.2, 4.3.4).
 
     Every field of the 304 replaces all lines of its name, but for what may not be stored and for those that
     describe the stored octets. The `date` is always new, given or not: by the old one the response would
-    seem as old as before.
+    seem as old as before. `targets` is this cache's target list (`targeted.response_directives`).
     """
     updates = [
         field
-        for field in storable_fields(not_modified_headers, response_time=response_time)
+        for field in storable_fields(not_modified_headers, EMPTY, response_time=response_time)
         if field[0] not in _NOT_UPDATED
     ]
     replaced = {name for name, _ in updates}
     merged = Headers([*(field for field in stored_fields if field[0] not in replaced), *updates])
-    # Once more, because the merged `cache-control` may forbid to store other fields than that of the 304 alone.
-    return storable_fields(merged)
+    # Once more, because what rules the merged response may forbid to store some of its fields.
+    return storable_fields(merged, response_directives(merged, targets).control)
+
+
+def confirmed_by_head(stored_fields: Iterable[Field], length: int, head: Headers, *, now: float) -> bool:
+    """Whether a 200 to HEAD speaks of the stored response to GET, whose body is `length` bytes long.
+
+    Each validator and the length, where the answer has them, must be those that are stored (RFC 9111 section 4.3.5),
+    and so must the coding, by which the octets differ.
+    """
+    stored = Headers(stored_fields)
+    etag = head.get("etag")
+    if etag is not None and parse_entity_tag(etag) != parse_entity_tag(stored.get("etag")):
+        return False
+    last_modified = head.get("last-modified")
+    if last_modified is not None and not _same_date(last_modified, stored.get("last-modified"), now):
+        return False
+    if "content-encoding" in head and head.get("content-encoding") != stored.get("content-encoding"):
+        return False
+    announced = head.get("content-length")
+    return announced is None or announced == str(length)
 
 
 def not_modified(

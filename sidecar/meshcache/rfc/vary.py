@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from meshcache.rfc.fields import is_token, split_commas, split_list
+from meshcache.rfc.negotiation import NEGOTIATED, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,11 +42,14 @@ def selecting_names(response: Headers, request: Headers) -> tuple[str, ...] | Li
     return tuple(sorted((*names, "origin")))
 
 
-def normalise(value: str) -> str:
-    """A selecting value in the form that is compared: blanks around its commas say nothing (section 4.1).
+def normalise(name: str, value: str) -> str:
+    """A value of the selecting field `name` in the form that is compared (section 4.1).
 
-    Empty members stay: in a field that is no list they may mean something.
+    Blanks around its commas say nothing. In the fields of content negotiation neither does the order of the members,
+    nor the case of their names. Of any other field empty members stay: where it is no list they may mean something.
     """
+    if name in NEGOTIATED:
+        return canonical(name, value)
     if "," not in value:
         return value.strip(" \t")
     return ",".join(split_commas(value))
@@ -58,4 +62,4 @@ def selecting_values(names: Iterable[str], request_headers: Headers) -> Selectin
 
 def _value(name: str, headers: Headers) -> str | None:
     value = headers.get(name)
-    return None if value is None else normalise(value)
+    return None if value is None else normalise(name, value)
