@@ -210,9 +210,10 @@ def _answered(answer: Answer, request: Request) -> Got:
     if answer.excerpt is not None:
         assert not empty
         status, fields, body = answer.excerpt.status, answer.excerpt.fields, answer.excerpt.body
+    age = () if answer.age is None else (("age", str(answer.age)),)
     return Got(
         status=status,
-        headers=Headers((*fields, ("age", str(answer.age)), ("cache-status", answer.cache_status), *cookies)),
+        headers=Headers((*fields, *age, ("cache-status", answer.cache_status), *cookies)),
         body=b"" if empty else body,
         decision=str(answer.decision),
         tier=str(answer.tier),

@@ -164,7 +164,7 @@ def test_defaults_are_as_documented(kind: str) -> None:
             assert units.parse_duration(told) == default, path
         elif path.endswith("Bytes"):
             assert units.parse_quantity(told) == default, path
-        elif path.startswith("placement.") and path.endswith("At"):
+        elif told.endswith("%") or (path.startswith("placement.") and path.endswith("At")):
             assert units.parse_percent(told) == default, path
         elif told not in ("any", "nobody"):
             assert yaml.safe_load(told) == default, path

@@ -152,5 +152,5 @@ async def test_what_changed_long_ago_is_taken_to_stay_for_a_while(tmp_path: Path
             await rig.get(path)
             assert (await rig.get(path)).decision == "hit"
         rig.clock.pass_by(101)
-        assert (await rig.get("/a")).decision == "revalidated"
+        assert (await rig.get("/a")).decision == "revalidate"
         assert (await rig.get("/lost")).decision == "miss"

@@ -46,7 +46,7 @@ async def test_a_field_that_the_policy_strips_never_reaches_the_origin(tmp_path:
         first = await cache.get("/a", evil)
         assert first.body == b"clean"
         assert first.stored
-        assert [name for name, _ in cache.origin.asked[0].headers] == ["x-mine"]
+        assert [name for name, _ in cache.origin.asked[0].headers] == ["x-mine", "surrogate-capability"]
         # All callers share one answer.
         for headers in ({}, evil, {"x-forwarded-host": "other"}):
             assert (await cache.get("/a", headers)).decision == "hit"

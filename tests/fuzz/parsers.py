@@ -22,7 +22,7 @@ from meshcache.message import Headers, Request, split_authority
 from meshcache.observe import logs
 from meshcache.policy import documents, snapshot, trust, units
 from meshcache.policy.compile import compile_documents
-from meshcache.policy.compiled import KeySpec, UnitSource
+from meshcache.policy.compiled import TARGETS, KeySpec, UnitSource
 from meshcache.policy.errors import PolicyErrors
 from meshcache.process import StartError, parse_address
 from meshcache.rfc import (
@@ -35,10 +35,13 @@ from meshcache.rfc import (
     hop_by_hop,
     invalidation,
     multipart,
+    negotiation,
     ranges,
     request,
     storing,
+    structured,
     tags,
+    targeted,
     validation,
     vary,
 )
@@ -91,9 +94,9 @@ def _store(text: str) -> object:
         status=200,
         response_headers=headers,
         response_cc=directives,
-        has_policy_lifetime=False,
+        has_lifetime=False,
     )
-    return reason, storing.storable_fields(headers, response_time=NOW)
+    return reason, storing.storable_fields(headers, directives, response_time=NOW)
 
 
 def _validate(text: str) -> object:
@@ -103,7 +106,8 @@ def _validate(text: str) -> object:
         validation.add_validators(asked, 200, stored, now=NOW),
         validation.validates(stored, Headers(stored), now=NOW),
         validation.not_modified(asked, stored, 200, response_time=NOW),
-        validation.freshened(stored, _headers(*_JUDGED)(text), response_time=NOW),
+        validation.freshened(stored, _headers(*_JUDGED)(text), targets=TARGETS, response_time=NOW),
+        validation.confirmed_by_head(stored, 1, _headers("etag", "last-modified", "content-length")(text), now=NOW),
     )
 
 
@@ -121,6 +125,17 @@ def _parts(text: str) -> object:
     content = text.encode("utf-8", "replace")
     part = ranges.ByteRange(0, max(0, len(content) - 1)), content
     return multipart.multipart_byteranges([part, part], total=None, content_type=text)
+
+
+def _targeted(text: str) -> object:
+    return [targeted.response_directives(_headers(name)(text), TARGETS) for name in TARGETS], targeted.capability(
+        _headers("surrogate-capability")(text), TARGETS
+    )
+
+
+def _prefer(text: str) -> object:
+    forms = [negotiation.canonical(name, text) for name in sorted(negotiation.NEGOTIATED)]
+    return forms, negotiation.accepts_codings(text, negotiation.content_codings(text))
 
 
 def _invalidate(text: str) -> object:
@@ -214,7 +229,14 @@ PARSERS: tuple[Parser, ...] = (
         (cache_control, request, freshness),
         ("", "no-cache=", 'private="', "max-age=", 'max-stale="'),
     ),
-    Parser("pragma", lambda text: cache_control.request_cache_control(_headers("pragma")(text)), (cache_control,)),
+    Parser("targeted", _targeted, (targeted,), ("", "max-age=", 'private="', "a=(", "a=:", "max-age=1;")),
+    Parser("structured dictionary", structured.dictionary, (structured,), ("", "a=", 'a="', "a=(", "a=:", "a;b=")),
+    Parser("preferences", _prefer, (negotiation,), ("", "en;q=", "text/html;level=", "gzip;")),
+    Parser(
+        "last-modified",
+        lambda text: freshness.heuristic_lifetime(200, last_modified=text, date=text, response_time=NOW, fraction=0.1),
+        (freshness,),
+    ),
     Parser(
         "tags",
         lambda text: tags.response_tags(_headers("cache-tag", "surrogate-key", "xkey")(text)),

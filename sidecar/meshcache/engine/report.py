@@ -44,7 +44,9 @@ def asked(
 
 def refused(lookup: Lookup, decision: Decision) -> str:
     """For an answer that the cache has made by itself, asking nobody."""
-    return cache_status.refused(detail=_detail(lookup, decision, None))
+    if lookup.shown == "off":
+        return ""
+    return cache_status.refused(detail=None if lookup.shown == "minimal" else _detail(lookup, decision, None))
 
 
 def passed(

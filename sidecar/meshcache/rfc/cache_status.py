@@ -41,7 +41,7 @@ def forwarded(
     return f"{CACHE_NAME}; fwd={reason}{fwd_status}{'; stored' if stored else ''}{_ttl(ttl)}{_detail(detail)}"
 
 
-def refused(*, detail: str) -> str:
+def refused(*, detail: str | None = None) -> str:
     """The member for an answer that is neither from the cache nor took a request to the origin."""
     return f"{CACHE_NAME}{_detail(detail)}"
 
