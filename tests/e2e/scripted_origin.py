@@ -43,6 +43,10 @@ class Wire:
         """Close the connection, in the middle of an answer or not."""
         self._writer.close()
 
+    def reset(self) -> None:
+        """Break the connection off with a reset."""
+        self._writer.transport.abort()
+
     async def gone(self) -> None:
         """Return when the other side has closed."""
         with contextlib.suppress(ConnectionError):

@@ -224,7 +224,11 @@ async def test_a_stale_answer_stands_in_for_an_origin_that_hangs_up_or_is_down(m
     async with origin.down():
         assert (await mesh.get(path)).content == b"stale"
     origin.script(path, reply(200, [FRESH], b"fresh"))
-    assert (await mesh.get(path)).content == b"fresh"
+
+    async def fresh():
+        return (await mesh.get(path)).content == b"fresh"
+
+    assert await eventually(fresh), "after a pause"
 
 
 async def test_an_error_is_passed_on_where_the_policy_allows_no_stale_answer(mesh, origin, path):
