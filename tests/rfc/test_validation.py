@@ -99,7 +99,9 @@ def test_freshened_replaces_adds_and_keeps() -> None:
     assert len(updated) == 7
 
 
-@pytest.mark.parametrize("name", ["content-length", "content-encoding", "content-md5", "content-digest", "repr-digest"])
+@pytest.mark.parametrize(
+    "name", ["content-length", "content-encoding", "content-range", "content-md5", "content-digest", "repr-digest"]
+)
 def test_freshened_leaves_what_describes_the_stored_octets(name: str) -> None:
     updated = Headers(renewed([(name, "old")], Headers([(name, "new")])))
     assert updated.get(name) == "old"

@@ -28,12 +28,13 @@ _NOT_UPDATED = frozenset(
         "content-encoding",
         "content-length",
         "content-md5",
+        "content-range",
         "digest",
         "repr-digest",
     }
 )
 # Representation metadata, which a 304 need not repeat (RFC 9110 section 15.4.5).
-_NOT_IN_304 = _NOT_UPDATED | {"content-language", "content-range", "content-type"}
+_NOT_IN_304 = _NOT_UPDATED | {"content-language", "content-type"}
 
 
 def add_validators(
