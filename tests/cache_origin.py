@@ -110,11 +110,17 @@ class OriginRefresher:
         self.may_go.set()
         self._arrivals = asyncio.Semaphore(0)
 
-    async def fetch(self, request: RefreshRequest, limit: int, budget: CopyBudget) -> tuple[Response, bytes]:
+    async def fetch(
+        self, request: RefreshRequest, limit: int, budget: CopyBudget, *, within: float | None = None
+    ) -> tuple[Response, bytes]:
         sent = Request("GET", request.authority, request.path, request.headers, request.scheme, cluster=request.cluster)
         self.asked.append(sent)
         self._arrivals.release()
-        await self.may_go.wait()
+        try:
+            async with asyncio.timeout(within):
+                await self.may_go.wait()
+        except TimeoutError as error:
+            raise RefreshError("too slow") from error
         if self.fails:
             raise RefreshError("the test says so")
         reply = self._origin.ask(sent)

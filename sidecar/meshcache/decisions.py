@@ -13,6 +13,8 @@ class Decision(StrEnum):
     """Answered stale at once while one refresh runs in the background (RFC 5861 section 3)."""
     STALE_IF_ERROR = "stale-if-error"
     """Answered stale because the origin failed (RFC 5861 section 4)."""
+    COMPLETED = "completed"
+    """Part of the answer was stored, and the origin was asked for the rest of it."""
     REVALIDATED = "revalidated"
     """The origin said 304, or a 200 to HEAD that fits it, and the stored answer was sent."""
     ONLY_IF_CACHED = "only-if-cached"

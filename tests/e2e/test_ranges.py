@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from email.parser import BytesParser
 
 import pytest
@@ -100,3 +101,33 @@ async def test_parts_are_stored_and_become_the_whole(mesh, origin, path):
     assert (whole.status_code, whole.content, verdict(whole).hit) == (200, BODY, True)
     assert "content-range" not in whole.headers
     assert origin.count(path) == 2
+
+
+async def test_the_rest_of_what_is_held_is_asked_for(mesh, origin, path):
+    fields = [FRESH, ETAG, TEXT]
+    beginning = reply(206, [*fields, ("content-range", f"bytes 0-9999/{len(BODY)}")], BODY[:10000])
+    rest = reply(206, [*fields, ("content-range", f"bytes 10000-16383/{len(BODY)}")], BODY[10000:])
+    origin.script(path, beginning, rest)
+    await mesh.get(path, {"range": "bytes=0-9999"})
+    whole = await mesh.get(path)
+    assert (whole.status_code, whole.content, verdict(whole).fwd) == (200, BODY, "partial")
+    assert whole.headers["content-length"] == str(len(BODY))
+    assert "content-range" not in whole.headers
+    asked = origin.asked(path)[-1]
+    assert (asked.get("range"), asked.get("if-range")) == ("bytes=10000-", '"1"')
+    assert verdict(await mesh.get(path)).hit
+    assert origin.count(path) == 2
+
+
+async def test_a_rest_that_does_not_come_in_time_is_not_waited_for(mesh, origin, path):
+    async def never(_asked, wire):
+        await wire.gone()
+
+    beginning = reply(206, [FRESH, ETAG, ("content-range", f"bytes 0-9999/{len(BODY)}")], BODY[:10000])
+    origin.script(path, beginning, never, reply(200, [FRESH, ETAG], BODY))
+    await mesh.get(path, {"range": "bytes=0-9999"})
+    began = time.monotonic()
+    whole = await mesh.get(path)
+    assert (whole.status_code, whole.content, verdict(whole).stored) == (200, BODY, True)
+    assert time.monotonic() - began < 1
+    assert [asked.get("range") for asked in origin.asked(path)] == ["bytes=0-9999", "bytes=10000-", None]

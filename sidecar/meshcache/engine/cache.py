@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from meshcache.engine.completion import Completions
 from meshcache.engine.exchange import Exchange
 from meshcache.engine.fill import CopyBudget
 from meshcache.engine.keeper import Keeper
@@ -55,6 +56,7 @@ class Cache:
         self.clock = clock
         self.copies = CopyBudget(copy_bytes)
         self.keeper = Keeper(stack, meter, render, clock)
+        self.completions = Completions(self, leases)
         self._refreshes = Refreshes(self, leases, fleet or NoFleet(), spawn)
 
     def install(self, snapshot: Snapshot) -> None:

@@ -120,6 +120,8 @@ class Exchange:
         # What is stale in memory may be fresher below, written by another worker or pod: that is looked for, unless
         # the client can be answered at once, when the refresh does it.
         if lookup.absent() or (candidate is not None and self._may_serve_while_refreshing(lookup, candidate)):
+            if candidate is None and self._cache.completions.worthwhile(lookup):
+                return None
             return self._decide(lookup, candidate)
         return None
 
@@ -132,6 +134,8 @@ class Exchange:
         if lookup.index is not None and lookup.index is not known:
             # Tiny and asked for by every request for the resource: kept in memory whatever its reader has earned.
             self._cache.keeper.promote_index(lookup.target(), lookup.index, self.now)
+        if candidate is None and self._cache.completions.worthwhile(lookup):
+            return await self._complete(lookup) or self._decide(lookup, None)
         return self._decide(lookup, candidate)
 
     def forward_unseen(self) -> Forward:
@@ -229,6 +233,19 @@ class Exchange:
         if offered is not None:
             forward.set_fields.append(offered)
         return forward
+
+    async def _complete(self, lookup: Lookup) -> Answer | None:
+        """The whole, of which a part was held, after the origin was asked for the rest of it."""
+        part = lookup.part
+        cluster = None if part is None else self._refresh_way(lookup, part)
+        done = None if cluster is None else await self._cache.completions.complete(lookup, cluster)
+        if done is None:
+            return None
+        whole, status = done
+        self.now = self._cache.clock()
+        made = self._answer(lookup, Decision.COMPLETED, whole)
+        made.cache_status = report.completed(lookup, whole.tier, status)
+        return made
 
     def _may_serve_while_refreshing(self, lookup: Lookup, candidate: Candidate) -> bool:
         verdict = use(candidate.judgement, self.request.headers, self.now)

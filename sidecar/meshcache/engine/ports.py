@@ -35,8 +35,10 @@ class RefreshError(Exception):
 class Refresher(Protocol):
     """Asks the origin in the background."""
 
-    async def fetch(self, request: RefreshRequest, limit: int, budget: CopyBudget) -> tuple[Response, bytes]:
-        """The response and its whole body of at most `limit` bytes. Raises `RefreshError`.
+    async def fetch(
+        self, request: RefreshRequest, limit: int, budget: CopyBudget, *, within: float | None = None
+    ) -> tuple[Response, bytes]:
+        """The response and its whole body of at most `limit` bytes, `within` so many seconds. Raises `RefreshError`.
 
         What has come of the body is reserved in `budget` until it is returned; when there is no room, it is given up.
         """

@@ -42,6 +42,14 @@ def asked(
     return cache_status.forwarded(reason, status=status, stored=stored, detail=_detail(lookup, decision, tier))
 
 
+def completed(lookup: Lookup, tier: TierName, status: int) -> str:
+    """For a whole answer of which a part was stored in `tier`; asked for the rest, the origin said `status`."""
+    if lookup.shown in _TERSE:
+        return _terse(lookup.shown)
+    detail = _detail(lookup, Decision.COMPLETED, tier)
+    return cache_status.forwarded(MissReason.PARTIAL, status=status, stored=True, detail=detail)
+
+
 def refused(lookup: Lookup, decision: Decision) -> str:
     """For an answer that the cache has made by itself, asking nobody."""
     if lookup.shown == "off":

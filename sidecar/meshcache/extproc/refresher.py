@@ -54,7 +54,9 @@ class HttpRefresher:
         # The transport alone: a client around it would keep the cookies of all origins.
         self._timeouts = httpx.Timeout(patience, connect=_CONNECT_SECONDS).as_dict()
 
-    async def fetch(self, request: RefreshRequest, limit: int, budget: CopyBudget) -> tuple[Response, bytes]:
+    async def fetch(
+        self, request: RefreshRequest, limit: int, budget: CopyBudget, *, within: float | None = None
+    ) -> tuple[Response, bytes]:
         """See `Refresher`. The body comes as it was sent, with any content coding left on.
 
         An answer of Envoy's own is a `RefreshError`, too: it says nothing of what the origin has.
@@ -74,7 +76,7 @@ class HttpRefresher:
         )
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._patience if within is None else min(within, self._patience)):
                 response = await self._transport.handle_async_request(outgoing)
                 try:
                     if _LOCAL_REPLY in response.headers:
