@@ -160,7 +160,7 @@ def test_defaults_are_as_documented(kind: str) -> None:
         told = documented(kind).get(path)
         if default is PydanticUndefined or default is None or told is None:
             continue
-        if path.endswith(("ttl", "Ttl", "deadline", "staleWhileRevalidate", "staleIfError")):
+        if path.endswith(("ttl", "Ttl", "deadline", "staleWhileRevalidate", "staleIfError", "staleIfUnreachable")):
             assert units.parse_duration(told) == default, path
         elif path.endswith("Bytes"):
             assert units.parse_quantity(told) == default, path

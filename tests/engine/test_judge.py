@@ -150,6 +150,34 @@ def test_what_is_immutable_and_always_to_be_validated_is_validated() -> None:
     assert used(judged("max-age=60, immutable, no-cache"), 5) is Use.VALIDATE
 
 
+@pytest.mark.parametrize(
+    ("cache_control", "policy", "last"),
+    [
+        ("max-age=60", "{}", 120),
+        ("max-age=60", "{staleIfUnreachable: 10s}", 70),
+        ("max-age=60", "{staleIfUnreachable: 0s}", 60),
+        ("max-age=60", "{staleIfUnreachable: 10s, staleIfError: 30s}", 90),
+        ("max-age=60, stale-if-error=5", "{}", 65),
+        ("max-age=60, stale-if-error=0", "{}", 60),
+        ("max-age=60, must-revalidate", "{}", 60),
+        ("s-maxage=60", "{}", 60),
+        ("max-age=60, no-cache", "{}", 60),
+    ],
+)
+def test_who_is_cut_off_may_serve_stale(cache_control: str, policy: str, last: float) -> None:
+    judgement = judged(cache_control, policy)
+    for after in (61.0, last, last + 1):
+        if after > 60:
+            assert may_stand_in(judgement, Headers(), START + after, unreachable=True) is (after <= last)
+    assert not may_stand_in(judged(), Headers(), START + 61), "an error of the origin's own is another matter"
+
+
+def test_who_is_cut_off_does_not_serve_stale_to_who_insists() -> None:
+    insists = Headers([("cache-control", "no-cache")])
+    assert not may_stand_in(judged(), insists, START + 61, unreachable=True)
+    assert may_stand_in(judged(policy="{staleIfError: 5m}"), insists, START + 61, unreachable=True)
+
+
 def test_a_targeted_field_goes_before_cache_control_and_expires() -> None:
     late = format_http_date(START + 600)
     judgement = judged("max-age=600", cdn_cache_control="max-age=10, stale-while-revalidate=5", expires=late)

@@ -38,6 +38,7 @@ def test_the_whole_of_a_policy(compiled: Compile) -> None:
             staleWhileRevalidate: 30s
             staleIfError: 5m
             refreshAhead: 10%
+            staleIfUnreachable: 30s
             heuristic: 20%
             targets: [Own-Cache-Control, own-cache-control, cdn-cache-control]
             negative: [{status: 404, ttl: 10s}, {status: 503, ttl: 1s}]
@@ -67,6 +68,7 @@ def test_the_whole_of_a_policy(compiled: Compile) -> None:
             300.0,
             {404: 10.0, 503: 1.0},
             0.1,
+            30.0,
             0.2,
             ("own-cache-control", "cdn-cache-control"),
         ),

@@ -164,7 +164,7 @@ class Exchange:
                 return self._revalidated(lookup, candidate, response, now)
             if (
                 response.status in ERROR_STATUSES
-                and may_stand_in(candidate.judgement, self.request.headers, now)
+                and may_stand_in(candidate.judgement, self.request.headers, now, unreachable=not response.from_origin)
                 and not self._cache.stack.purged(candidate.born, candidate.stored)
             ):
                 self.now = now

@@ -57,6 +57,8 @@ class Judgement:
     """How long past its lifetime it may be served while it is refreshed."""
     sie: float
     """How long past its lifetime it may stand in for an error of the origin."""
+    disconnected: float
+    """The same while the origin cannot be reached."""
     immutable: bool
     """While it is fresh, a reload needs no validation."""
     codings: tuple[str, ...]
@@ -106,6 +108,7 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
         if granted is None or part
         else stale.stale_while_revalidate_window(directives, policy.stale_while_revalidate),
         sie=stale.stale_if_error_window(directives, policy.stale_if_error),
+        disconnected=stale.disconnected_window(directives, policy.stale_if_unreachable),
         immutable=directives.immutable,
         codings=content_codings(headers.get("content-encoding")),
         # Fields of a qualified `no-cache` are not stored, so that the rest needs no validation.
@@ -152,8 +155,15 @@ def use(judgement: Judgement, request: Headers, now: float) -> Use:
     return Use.VALIDATE
 
 
-def may_stand_in(judgement: Judgement, request: Headers, now: float) -> bool:
-    """Whether the response may be sent in place of an error of the origin (RFC 5861 section 4)."""
+def may_stand_in(judgement: Judgement, request: Headers, now: float, *, unreachable: bool = False) -> bool:
+    """Whether the response may be sent in place of an error of the origin (RFC 5861 section 4).
+
+    `unreachable` tells that the error is not the origin's own: the cache is disconnected, and may serve stale without
+    anybody's leave (RFC 9111 section 4.2.4), unless the client insists on the origin.
+    """
     if judgement.always_validate or ("authorization" in request and not judgement.for_authorized):
         return False
-    return stale.within(judgement.sie, lifetime=judgement.lifetime, age=judgement.age(now))
+    window = judgement.sie
+    if unreachable and judgement.disconnected > window and not request_cache_control(request).no_cache:
+        window = judgement.disconnected
+    return stale.within(window, lifetime=judgement.lifetime, age=judgement.age(now))

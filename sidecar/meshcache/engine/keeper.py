@@ -283,7 +283,7 @@ class Keeper:
         """For how many seconds an entry is worth keeping: fresh, stale within a window, or to be validated."""
         if judgement.can_validate:
             return _longest_residence(policy)
-        left = judgement.lifetime + max(judgement.swr, judgement.sie) - judgement.age(now)
+        left = judgement.lifetime + max(judgement.swr, judgement.sie, judgement.disconnected) - judgement.age(now)
         return left + LINGER_SECONDS if left > 0 else 0.0
 
 

@@ -311,6 +311,7 @@ def compile_policy(manifest: m.CachePolicy) -> c.Policy:
             max_ttl=freshness.max_ttl,
             stale_while_revalidate=freshness.stale_while_revalidate,
             stale_if_error=freshness.stale_if_error,
+            stale_if_unreachable=freshness.stale_if_unreachable,
             heuristic=freshness.heuristic,
             targets=tuple(dict.fromkeys(freshness.targets)),
             refresh_ahead=freshness.refresh_ahead,

@@ -36,6 +36,7 @@ class Freshness:
     """Lifetime by status code, for error responses without explicit freshness."""
     refresh_ahead: float = 0.0
     """Last share of its lifetime in which a popular entry is renewed; 0: none."""
+    stale_if_unreachable: float = 60.0
     heuristic: float = 0.1
     """The part of the time that a response had gone unchanged for which it is fresh, where nobody sets a lifetime; 0
     for none."""

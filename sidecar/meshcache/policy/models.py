@@ -45,6 +45,7 @@ class FreshnessSpec(Strict):
     max_ttl: Duration | None = None
     stale_while_revalidate: Duration = 0.0
     stale_if_error: Duration = 0.0
+    stale_if_unreachable: Duration = 60.0
     heuristic: Percent = 0.1
     targets: list[Annotated[HeaderName, BeforeValidator(v.target)]] = Field(default_factory=lambda: list(TARGETS))
     refresh_ahead: Percent = 0.0

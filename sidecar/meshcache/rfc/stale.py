@@ -35,6 +35,15 @@ def stale_if_error_window(response_cc: CacheControl, policy: float) -> float:
     return _window(response_cc, response_cc.stale_if_error, policy)
 
 
+def disconnected_window(response_cc: CacheControl, policy: float) -> float:
+    """How long past its lifetime a response may be served while its origin cannot be reached (RFC 9111 4.2.4).
+
+    A cache that is disconnected needs no leave to do so, only that nobody forbids it: `policy` is the operator's bound,
+    and 0 is the window where the response must not be served stale, or its own window for errors rules.
+    """
+    return policy if may_serve_stale(response_cc) and response_cc.stale_if_error is None else 0.0
+
+
 def within(window: float, *, lifetime: float, age: float) -> bool:
     """Whether a stale response of this age is still inside `window`; an empty window holds nothing."""
     return window > 0.0 and age - lifetime <= window
