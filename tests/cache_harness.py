@@ -176,16 +176,23 @@ class Sent:
         head = Response(reply.status, Headers(reply.headers), reply.from_origin, complete=not body)
         outcome = await self.exchange.on_response(head)
         if isinstance(outcome, Answer):
-            return _answered(outcome, self.request)
+            return await _answered(self.worker, outcome, self.request)
         if outcome.copy:
             assert body, "a response without a body is not to be copied"
             for at in range(0, len(body), self.chunk):
                 if reply.cut_off and at + self.chunk >= len(body):
                     break
                 self.exchange.on_body(body[at : at + self.chunk])
+                await self._at_leisure()
             if not reply.cut_off:
                 self.exchange.on_end()
         return self._passed(outcome, body)
+
+    async def _at_leisure(self) -> None:
+        """An origin that is no faster than the stores."""
+        fill = self.exchange._fill
+        if fill is not None and fill.spool is not None:
+            await fill.spool.has_room()
 
     def _passed(self, outcome: Pass, body: bytes) -> Got:
         headers = Headers(self.reply.headers).without({"cache-status"})
@@ -200,7 +207,12 @@ class Sent:
         )
 
 
-def _answered(answer: Answer, request: Request) -> Got:
+async def _answered(worker: Worker, answer: Answer, request: Request) -> Got:
+    span = answer.span
+    if span is not None and request.method != "HEAD":
+        assert answer.tier is not None
+        pieces = worker.stack.bodies.body(answer.stored, answer.tier).read(*span)
+        answer = answer.with_body(b"".join([piece async for piece in pieces]))
     stored = answer.stored
     if answer.rendered is not None:
         assert answer.rendered == wire.render(stored)
@@ -371,7 +383,7 @@ class Rig:
         if outcome is None:
             outcome = await self._search(exchange)
         if isinstance(outcome, Answer):
-            return _answered(outcome, request)
+            return await _answered(used, outcome, request)
         assert isinstance(outcome, Forward)
         changed = {name for name, _ in outcome.set_fields} | set(outcome.remove_fields)
         sent = replace(request, headers=Headers((*fields.without(changed), *outcome.set_fields)))

@@ -43,6 +43,8 @@ class BypassReason(StrEnum):
     AMBIGUOUS_PATH = "ambiguous-path"
     """The origin may take the path for another one than the routes and the key do."""
     NO_POLICY = "no-policy"
+    CROWDED = "crowded"
+    """So many large answers are on their way that Envoy might not have the memory for one more."""
     NO_IDENTITY = "no-identity"
     """The key holds who the caller is, and Envoy has not said."""
 

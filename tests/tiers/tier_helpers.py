@@ -75,6 +75,7 @@ class CountingHooks(NoHooks):
         self.dropped: Counter[tuple[str, str]] = Counter()
         self.evictions: Counter[tuple[str, str]] = Counter()
         self.breakers: list[tuple[str, bool]] = []
+        self.chunked: Counter[tuple[str, str]] = Counter()
 
     def tier_error(self, tier: TierName, kind: str) -> None:
         self.errors[tier, kind] += 1
@@ -87,6 +88,9 @@ class CountingHooks(NoHooks):
 
     def evicted(self, tier: TierName, reason: str, count: int) -> None:
         self.evictions[tier, reason] += count
+
+    def chunks(self, tier: TierName, event: str, count: int = 1) -> None:
+        self.chunked[tier, event] += count
 
     def breaker(self, tier: TierName, opened: bool) -> None:
         self.breakers.append((tier, opened))
@@ -121,6 +125,21 @@ class Troubled:
         await self._do()
 
     async def delete(self, *_: object) -> None:
+        await self._do()
+
+    async def keep(self, *_: object) -> bool:
+        await self._do()
+        return True
+
+    async def extend(self, *_: object) -> frozenset[bytes]:
+        await self._do()
+        return frozenset()
+
+    async def fetch(self, *_: object) -> bytes | None:
+        await self._do()
+        return None
+
+    async def drop(self, *_: object) -> None:
         await self._do()
 
     async def invalidate(self, *_: object) -> None:

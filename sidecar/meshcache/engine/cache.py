@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from meshcache.engine.completion import Completions
 from meshcache.engine.exchange import Exchange
 from meshcache.engine.fill import CopyBudget
+from meshcache.engine.flights import Flights
 from meshcache.engine.keeper import Keeper
 from meshcache.engine.leases import NoFleet
 from meshcache.engine.refreshes import Refreshes
@@ -42,10 +43,12 @@ class Cache:
         render: Renderer,
         copy_bytes: int,
         fleet: FleetLeases | None = None,
+        flights: Flights | None = None,
     ) -> None:
         """`clock` gives Unix seconds; `copy_bytes` bounds the bodies that are being copied at one time.
 
         `leases` are the pod's, `fleet` those of all pods; None when there is nothing that they share.
+        `flights` bounds the large answers that are on their way.
         """
         self.snapshot: Snapshot | None = None
         """The policies in force; see `install`."""
@@ -55,7 +58,8 @@ class Cache:
         self.meter = meter
         self.clock = clock
         self.copies = CopyBudget(copy_bytes)
-        self.keeper = Keeper(stack, meter, render, clock)
+        self.flights = flights or Flights(clock)
+        self.keeper = Keeper(stack, meter, render, clock, self.copies)
         self.completions = Completions(self, leases)
         self._refreshes = Refreshes(self, leases, fleet or NoFleet(), spawn)
 

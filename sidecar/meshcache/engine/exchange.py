@@ -13,8 +13,9 @@ from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReaso
 from meshcache.engine import report
 from meshcache.engine.admission import bypass_reason, effective_method
 from meshcache.engine.answers import answer, nothing_cached
+from meshcache.engine.chunks import WHOLE_BYTES
 from meshcache.engine.epochs import UNKNOWN
-from meshcache.engine.fill import Fill, unstorable
+from meshcache.engine.fill import unstorable
 from meshcache.engine.judge import Use, may_stand_in, use
 from meshcache.engine.key import cache_key
 from meshcache.engine.lookup import Candidate, Lookup
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from meshcache.engine.cache import Cache
+    from meshcache.engine.fill import Fill
     from meshcache.engine.outcome import Answer
     from meshcache.message import Request, Response
     from meshcache.policy.compiled import CacheStatus
@@ -52,6 +54,7 @@ class Exchange:
         "_fill",
         "_forwarded",
         "_lookup",
+        "_reserved",
         "_stripped",
         "now",
         "request",
@@ -69,6 +72,7 @@ class Exchange:
         self._fill: Fill | None = None
         self._stripped: tuple[str, ...] = ()
         self._counted = False
+        self._reserved = 0
 
     # -- the request -------------------------------------------------------------------------------------------
 
@@ -144,6 +148,11 @@ class Exchange:
             self._lookup.epochs = UNKNOWN
         return self._forward(Decision.MISS, MissReason.URI_MISS if self._candidate is None else MissReason.STALE)
 
+    def without_body(self) -> Forward:
+        """The body of the answer that was decided upon cannot be read: the request goes to the origin."""
+        self._candidate = None
+        return self._forward(Decision.MISS, MissReason.URI_MISS)
+
     # -- the response ------------------------------------------------------------------------------------------
 
     async def on_response(self, response: Response) -> Answer | Pass:
@@ -166,6 +175,7 @@ class Exchange:
                 response.status in ERROR_STATUSES
                 and may_stand_in(candidate.judgement, self.request.headers, now, unreachable=not response.from_origin)
                 and not self._cache.stack.purged(candidate.born, candidate.stored)
+                and self._can_answer_late(candidate)
             ):
                 self.now = now
                 return self._asked(lookup, Decision.STALE_IF_ERROR, candidate, response.status)
@@ -193,6 +203,8 @@ class Exchange:
             self._cache.meter.stored(NoStoreReason.TRUNCATED)
             self._fill.release()
             self._fill = None
+        self._cache.copies.give(self._reserved)
+        self._reserved = 0
         if not self._counted and self._forwarded is not None:
             self._count(self._forwarded.decision, self._forwarded.reason)
 
@@ -203,6 +215,8 @@ class Exchange:
         if candidate is None:
             return self._ask(lookup, None, lookup.miss_reason)
         verdict = use(candidate.judgement, self.request.headers, self.now)
+        if candidate.stored.chunks and verdict not in _ASKS_FIRST and self._is_crowded(candidate):
+            return self._bypass(BypassReason.CROWDED)
         if verdict is Use.FRESH:
             self._promote(lookup, candidate)
             return self._answer(lookup, Decision.HIT, candidate)
@@ -221,7 +235,7 @@ class Exchange:
             self._count(Decision.ONLY_IF_CACHED, reason)
             return nothing_cached(lookup)
         changes: Mapping[str, str | None] = {}
-        if candidate is not None:
+        if candidate is not None and self._can_answer_late(candidate):
             changes = add_validators(headers, candidate.stored.status, candidate.stored.fields, now=self.now)
         forward = self._forward(Decision.REVALIDATE if changes else Decision.MISS, reason)
         for name, value in changes.items():
@@ -233,6 +247,22 @@ class Exchange:
         if offered is not None:
             forward.set_fields.append(offered)
         return forward
+
+    def _is_crowded(self, candidate: Candidate) -> bool:
+        return self.request.method != "HEAD" and not self._cache.flights.room(candidate.stored.size)
+
+    def _can_answer_late(self, candidate: Candidate) -> bool:
+        """Whether an entry can answer once the origin has been asked: Envoy then takes it in one piece only.
+
+        Room for that piece is reserved until the exchange is over.
+        """
+        stored = candidate.stored
+        if not stored.chunks or self.request.method == "HEAD" or self._reserved:
+            return True
+        if stored.size > WHOLE_BYTES or not self._cache.copies.take(stored.size):
+            return False
+        self._reserved = stored.size
+        return True
 
     async def _complete(self, lookup: Lookup) -> Answer | None:
         """The whole, of which a part was held, after the origin was asked for the rest of it."""
@@ -377,7 +407,7 @@ class Exchange:
         reason = unstorable(target, response, part=part is not None)
         if reason is not None:
             return reason
-        fill = Fill(target, response, now, self._cache.copies, part)
+        fill = self._cache.keeper.begin(target, response, now, self._candidate, part)
         if not fill.fits():
             return NoStoreReason.TOO_LARGE
         self._fill = fill
@@ -403,3 +433,6 @@ class Exchange:
             selection = self._lookup.selection
         route, arm = ("", "") if selection is None else (selection.route, selection.arm)
         self._cache.meter.request(decision, reason, tier, route, arm)
+
+
+_ASKS_FIRST = (Use.VALIDATE, Use.VALIDATE_BY_REQUEST)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from meshcache.decisions import NoStoreReason
+from meshcache.engine.chunks import CHUNK_BYTES, INLINE_BYTES
 from meshcache.engine.lifetime import lifetime
 from meshcache.engine.parts import part_of
 from meshcache.engine.records import StoredResponse
@@ -23,6 +26,7 @@ from meshcache.rfc.vary import parse_vary, selecting_values
 if TYPE_CHECKING:
     from meshcache.engine.epochs import Epochs
     from meshcache.engine.key import CacheKey
+    from meshcache.engine.ports import OpenSpool, Spool
     from meshcache.engine.records import VariantIndex
     from meshcache.message import Headers, Request, Response
     from meshcache.policy.compiled import Freshness, Policy
@@ -157,7 +161,9 @@ class Fill:
         "_chunks",
         "_declared",
         "_limit",
+        "_open_spool",
         "_size",
+        "_spool",
         "part",
         "refused",
         "response",
@@ -172,8 +178,12 @@ class Fill:
         response_time: float,
         budget: CopyBudget,
         part: ContentRange | None = None,
+        open_spool: OpenSpool = lambda _head, _size: None,
     ) -> None:
-        """`part` is what a 206 says its content is."""
+        """`part` is what a 206 says its content is.
+
+        A whole body that is longer than `INLINE_BYTES` goes to what `open_spool` opens; all else is gathered here.
+        """
         self.target = target
         self.response = response
         self.response_time = response_time
@@ -185,27 +195,66 @@ class Fill:
         self._size = 0
         self._limit = target.policy.tiers.largest()
         self._declared = _length(response.headers.get("content-length"))
+        self._open_spool = open_spool
+        self._spool: Spool | None = None
 
     def fits(self) -> bool:
         """Whether some tier takes a body of the announced size."""
         return self._declared is None or self._declared <= self._limit
 
+    @property
+    def spool(self) -> Spool | None:
+        """Where the body goes when it is too long for its record: then `finish_spooled` takes the place of `finish`."""
+        return self._spool
+
     def add(self, chunk: bytes) -> bool:
         """Copy one chunk; False when the copy has to be given up, with `refused` set."""
-        size = len(chunk)
-        if self._size + size > self._limit:
+        size = self._size + len(chunk)
+        if size > self._limit:
             self.refused = NoStoreReason.TOO_LARGE
-        elif not self._budget.take(size):
+        elif self.part is None and max(self._declared or 0, size) > INLINE_BYTES:
+            self._spool_on(chunk)
+        elif not self._budget.take(len(chunk)):
             self.refused = NoStoreReason.NO_MEMORY
         else:
-            self._size += size
             self._chunks.append(chunk)
-            return True
-        return False
+        if self.refused is not None:
+            return False
+        self._size = size
+        return True
+
+    async def add_all(self, body: bytes) -> bool:
+        """Copy a body that is at hand; see `add`. Waits while the stores cannot follow."""
+        view = memoryview(body)
+        while view:
+            if not self.add(bytes(view[:CHUNK_BYTES])):
+                return False
+            view = view[CHUNK_BYTES:]
+            if self._spool is not None:
+                await self._spool.has_room()
+        return True
+
+    def _spool_on(self, chunk: bytes) -> None:
+        """Hand `chunk` on, and before it what was gathered so far."""
+        if self._spool is None:
+            gathered, self._chunks = self._chunks, []
+            self._budget.give(self._size)
+            self._size = 0
+            self._spool = self._open_spool(self._record(b""), max(self._declared or 0, INLINE_BYTES + 1))
+            if self._spool is None:
+                self.refused = NoStoreReason.TOO_LARGE
+                return
+            for part in gathered:
+                self._spool.add(part)
+        if not self._spool.add(chunk):
+            self.refused = self._spool.refused
 
     def release(self) -> None:
         """Give the copied bytes back."""
-        self._budget.give(self._size)
+        if self._spool is not None:
+            self._spool.drop()
+        else:
+            self._budget.give(self._size)
         self._size = 0
         self._chunks.clear()
 
@@ -213,15 +262,31 @@ class Fill:
         """The record to store, or None with `refused` set when the body is not what was announced."""
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self.release()
-        target, response = self.target, self.response
         if self._declared is not None and self._declared != len(body):
             self.refused = NoStoreReason.TRUNCATED
             return None
+        record = self._record(body)
+        if self.part is None:
+            return record
+        held = part_of(record, self.part)
+        if held is None:
+            self.refused = NoStoreReason.PARTIAL
+        return held
+
+    def finish_spooled(self, digests: tuple[bytes, ...]) -> StoredResponse | None:
+        """The same for a body that went to the spool, which has stored these chunks."""
+        if self._declared is not None and self._declared != self._size:
+            self.refused = NoStoreReason.TRUNCATED
+            return None
+        return msgspec.structs.replace(self._record(b""), chunks=digests, size=self._size, chunk_bytes=CHUNK_BYTES)
+
+    def _record(self, body: bytes) -> StoredResponse:
+        target, response = self.target, self.response
         names = variant_names(response.headers, target.request.headers, target.index)
         assert names != "*"  # noqa: S101 - `unstorable` has refused it
         directives = response_directives(response.headers, target.policy.freshness.targets).control
         fields = storable_fields(response.headers, directives, response_time=self.response_time)
-        record = StoredResponse(
+        return StoredResponse(
             key=target.key.material,
             selecting=selecting_values(names, target.request.headers),
             status=response.status,
@@ -237,12 +302,6 @@ class Fill:
             revision=target.revision,
             tags=response_tags(response.headers) or (),
         )
-        if self.part is None:
-            return record
-        held = part_of(record, self.part)
-        if held is None:
-            self.refused = NoStoreReason.PARTIAL
-        return held
 
 
 def _length(field: str | None) -> int | None:

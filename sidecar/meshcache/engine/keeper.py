@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
 
 from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.admission import effective_method
-from meshcache.engine.fill import NOT_REPLAYED, supersedes, unstorable
+from meshcache.engine.chunks import owner_of
+from meshcache.engine.fill import NOT_REPLAYED, Fill, supersedes, unstorable
 from meshcache.engine.judge import judge
 from meshcache.engine.key import part_key, resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
@@ -27,12 +29,13 @@ from meshcache.rfc.vary import parse_vary, selecting_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from meshcache.engine.fill import Fill, Target
+    from meshcache.engine.fill import CopyBudget, Target
     from meshcache.engine.judge import Judgement
-    from meshcache.engine.ports import Meter, Renderer
+    from meshcache.engine.ports import Meter, Renderer, Spool
     from meshcache.engine.records import Record, VariantIndex
     from meshcache.message import Request
     from meshcache.policy.compiled import KeySpec, Policy
+    from meshcache.rfc.ranges import ContentRange
     from meshcache.tiers.memory import HotEntry
     from meshcache.tiers.stack import TierStack
 
@@ -59,7 +62,11 @@ take it stale (`max-stale`)."""
 class Keeper:
     """What all exchanges and refreshes of one process write through. Belongs to one event loop."""
 
-    def __init__(self, stack: TierStack, meter: Meter, render: Renderer, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, stack: TierStack, meter: Meter, render: Renderer, clock: Callable[[], float], copies: CopyBudget
+    ) -> None:
+        self.copies = copies
+        """What all bodies that are being copied may take in memory."""
         self._stack = stack
         self._meter = meter
         self._render = render
@@ -70,9 +77,37 @@ class Keeper:
         if _is_whole(entry.record):
             self._stack.attach(storage, entry, self._render(entry.record), now)
 
+    def begin(
+        self,
+        target: Target,
+        response: Response,
+        now: float,
+        replacing: Candidate | None,
+        part: ContentRange | None = None,
+    ) -> Fill:
+        """Begin to copy a response that came at `now`, to be stored in place of `replacing` where there is one.
+
+        `part` is what a 206 says its content is.
+        """
+        return Fill(target, response, now, self.copies, part, partial(self._spool, target, replacing))
+
     def store(self, fill: Fill, replacing: Candidate | None) -> None:
-        """Store a response that has come in whole, in place of `replacing` where there was one."""
-        record = fill.finish()
+        """Store a response that has come in whole, in place of `replacing` where there was one.
+
+        One whose body went to a spool is stored in the background, when all of that is written.
+        """
+        if fill.spool is not None:
+            self._stack.bodies.when_written(fill.spool, partial(self._store_spooled, fill, replacing))
+        else:
+            self._store(fill, fill.finish(), replacing)
+
+    def _store_spooled(self, fill: Fill, replacing: Candidate | None, digests: tuple[bytes, ...] | None) -> None:
+        if digests is None:
+            self._meter.stored((fill.spool and fill.spool.refused) or NoStoreReason.NO_TIER)
+        else:
+            self._store(fill, fill.finish_spooled(digests), replacing)
+
+    def _store(self, fill: Fill, record: StoredResponse | None, replacing: Candidate | None) -> None:
         if record is None:
             self._meter.stored(fill.refused or NoStoreReason.TRUNCATED)
         else:
@@ -89,6 +124,17 @@ class Keeper:
         else:
             outcome = self._place(target, record, replacing)
         self._meter.stored(outcome)
+
+    def _spool(self, target: Target, replacing: Candidate | None, head: StoredResponse, size: int) -> Spool | None:
+        policy = target.policy
+        return self._stack.spool(
+            self._tiers(target, None if replacing is None else replacing.tier),
+            policy.tiers,
+            size=size,
+            expires_in=self._of_use(judge(head, policy.freshness), policy, head.response_time),
+            owner=owner_of(head),
+            budget=self.copies,
+        )
 
     def freshen(
         self, target: Target, candidate: Candidate, response: Response, now: float
@@ -174,7 +220,7 @@ class Keeper:
 
     def forget(self, candidate: Candidate) -> None:
         """Delete one entry from all tiers, in the background."""
-        self._stack.delete(candidate.storage)
+        self._stack.delete(candidate.storage, candidate.stored)
 
     async def invalidate(self, request: Request, response: Response, specs: Iterable[KeySpec]) -> None:
         """An unsafe request has succeeded: what is stored for its target is invalid (RFC 9111 section 4.4).
@@ -241,13 +287,16 @@ class Keeper:
         """Write to the tiers that the caller has earned, and to where the key is `held` so far."""
         policy = target.policy
         now = record.response_time
-        tiers = earned_tiers(policy.placement, target.selection.score)
-        if held is not None:
-            # An older copy in a faster tier would be found first: it is replaced, whoever asked.
-            tiers = with_tiers_of(tiers, held)
+        tiers = self._tiers(target, held)
         expires_in = self._of_use(judge(record, policy.freshness), policy, now)
         outcome = self._stack.store(self._entry(target, storage, record, tiers, now, expires_in))
         return outcome.refused or STORED
+
+    @staticmethod
+    def _tiers(target: Target, held: TierName | None) -> tuple[TierName, ...]:
+        tiers = earned_tiers(target.policy.placement, target.selection.score)
+        # An older copy in a faster tier would be found first: it is replaced, whoever asked.
+        return tiers if held is None else with_tiers_of(tiers, held)
 
     def _write_index(self, target: Target, index: VariantIndex) -> None:
         policy = target.policy

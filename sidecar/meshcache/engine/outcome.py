@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from meshcache.decisions import BypassReason, Decision, MissReason, TierName
@@ -19,6 +21,9 @@ class Excerpt:
     """206 or 416."""
     fields: tuple[Field, ...]
     body: bytes
+    """Empty when it has to be read from chunks."""
+    span: tuple[int, int] | None = None
+    """Which bytes of a body in chunks it is: offset and length."""
 
 
 @dataclass(slots=True)
@@ -43,11 +48,34 @@ class Answer:
     """The reply as the edge serialised it when the entry was stored, when it is at hand."""
 
     @property
+    def status(self) -> int:
+        """The status that goes out."""
+        if self.not_modified:
+            return 304
+        return self.stored.status if self.excerpt is None else self.excerpt.status
+
+    @property
     def size(self) -> int:
         """Bytes of the body that goes out."""
         if self.not_modified:
             return 0
-        return self.stored.length if self.excerpt is None else len(self.excerpt.body)
+        span = self.span
+        if span is not None:
+            return span[1]
+        return len(self.stored.body if self.excerpt is None else self.excerpt.body)
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """Which bytes of a body in chunks are to be read for it, as offset and length; None when none are."""
+        if self.not_modified or not self.stored.chunks:
+            return None
+        return (0, self.stored.size) if self.excerpt is None else self.excerpt.span
+
+    def with_body(self, body: bytes) -> Answer:
+        """The same with the bytes of its `span` at hand."""
+        if self.excerpt is not None:
+            return replace(self, excerpt=replace(self.excerpt, body=body, span=None))
+        return replace(self, stored=msgspec.structs.replace(self.stored, body=body, chunks=(), size=0))
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ def is_part(stored: StoredResponse) -> bool:
 def total_of(stored: StoredResponse) -> int | None:
     """Bytes of the whole representation; None when nobody has said."""
     if not is_part(stored):
-        return len(stored.body)
+        return stored.length
     return None if stored.total < 0 else stored.total
 
 

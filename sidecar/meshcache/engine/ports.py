@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from meshcache.decisions import RefreshCause, RefreshOutcome, Stage, TierName
+    from meshcache.decisions import NoStoreReason, RefreshCause, RefreshOutcome, Stage, TierName
     from meshcache.engine.fill import CopyBudget
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Headers, Response
@@ -152,6 +152,33 @@ class Waits(Protocol):
         """A new signal."""
         ...
 
+
+class Spool(Protocol):
+    """Takes the body of one response while it streams, and stores it in chunks. `written` or `drop` must follow."""
+
+    refused: NoStoreReason | None
+    """Why the body is not stored, once `add` has returned False or `written` None."""
+
+    def add(self, data: bytes) -> bool:
+        """Take a part of the body; False when the stores cannot follow. Never waits."""
+        ...
+
+    async def has_room(self) -> None:
+        """Return when more can be taken: for who can wait."""
+        ...
+
+    async def written(self) -> tuple[bytes, ...] | None:
+        """The body is complete: the digests of its chunks, once all of them are stored; None when they are not."""
+        ...
+
+    def drop(self) -> None:
+        """The body is not to be stored. What was written of it ends by its expiry."""
+        ...
+
+
+OpenSpool = Callable[["StoredResponse", int], "Spool | None"]
+"""Opens a spool for a response (without its body), of whose body at least so many bytes come; None when no tier takes
+as much."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 """Runs a coroutine in the background, and keeps it from being forgotten."""

@@ -64,8 +64,8 @@ def part_to_keep(lookup: Lookup, request: Headers, response: Response, now: floa
 def excerpt(stored: StoredResponse, wanted: tuple[RangeSpec, ...], if_range: str | None) -> Excerpt | None:
     """What is sent of a stored response; None when it is sent as it is, which a part never is.
 
-    As it is: when it is no 200, when the client's parts are of another representation, and when parts would take more
-    bytes than the whole. Of a part, `answers_ranges` holds.
+    As it is: when it is no 200, when the client's parts are of another representation, when parts would take more
+    bytes than the whole, and when there are several of a body in chunks. Of a part, `answers_ranges` holds.
     """
     part = is_part(stored)
     if not part and (
@@ -78,8 +78,8 @@ def excerpt(stored: StoredResponse, wanted: tuple[RangeSpec, ...], if_range: str
         if total is None or (not total and any(spec.first is None and spec.last for spec in wanted)):
             # The last bytes of nothing: there is no range to name, and the whole is what was asked for.
             return None
-        told = [field for field in stored.fields if field[0] in _OF_A_416]
-        return Excerpt(416, (*told, ("content-range", format_unsatisfied(total))), b"")
+        kept = [field for field in stored.fields if field[0] in _OF_A_416]
+        return Excerpt(416, (*kept, ("content-range", format_unsatisfied(total))), b"")
     # All that describes the representation stays, also for a client that has told by `if-range` that he knows it: a
     # compressor or an inspecting filter on the way judges the content by those fields.
     fields = tuple(field for field in stored.fields if field[0] not in OF_ONE_CONTENT)
@@ -87,10 +87,11 @@ def excerpt(stored: StoredResponse, wanted: tuple[RangeSpec, ...], if_range: str
     ranges = coalesced(found, 1) if part else coalesced(found)
     if len(ranges) == 1:
         first, last = ranges[0]
-        return Excerpt(
-            206, (*fields, ("content-range", format_content_range(first, last, total))), read(stored, ranges[0])
-        )
-    if not part and sum(one.size + PART_OVERHEAD for one in ranges) >= len(stored.body):
+        told = (*fields, ("content-range", format_content_range(first, last, total)))
+        if stored.chunks:
+            return Excerpt(206, told, b"", (first, ranges[0].size))
+        return Excerpt(206, told, read(stored, ranges[0]))
+    if stored.chunks or (not part and sum(one.size + PART_OVERHEAD for one in ranges) >= stored.length):
         return None
     types = [value for name, value in fields if name == "content-type"]
     content_type, content = multipart_byteranges(

@@ -41,6 +41,7 @@ class StoredResponse(msgspec.Struct, tag="r", frozen=True, array_like=True):
     authorized: bool
     """Whether the request that was answered carried `authorization`."""
     body: bytes
+    """Empty when the body is stored in `chunks`."""
     uri: str = ""
     """Scheme, authority, path and query as the client asked for them: what it is purged by."""
     route: str = ""
@@ -55,11 +56,17 @@ class StoredResponse(msgspec.Struct, tag="r", frozen=True, array_like=True):
     """Of a part (status 206): first and last position of each run of bytes that `body` holds; see `engine.parts`."""
     total: int = -1
     """Of a part: bytes of the whole representation; negative when nobody has said."""
+    chunks: tuple[bytes, ...] = ()
+    """Digests of the chunks of a body that is too long to be stored in here (`engine.chunks`), in order."""
+    size: int = 0
+    """Bytes of the body that `chunks` make up."""
+    chunk_bytes: int = 0
+    """Bytes of every chunk but the last."""
 
     @property
     def length(self) -> int:
         """Bytes of the whole body."""
-        return len(self.body)
+        return self.size or len(self.body)
 
 
 class VariantIndex(msgspec.Struct, tag="v", frozen=True, array_like=True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meshcache.decisions import NoStoreReason, RefreshOutcome, TierName
 from meshcache.engine.backoff import Backoff
-from meshcache.engine.fill import Fill, supersedes, unstorable
+from meshcache.engine.fill import supersedes, unstorable
 from meshcache.engine.judge import Use, judge, use
 from meshcache.engine.ports import RefreshError
 from meshcache.engine.records import StoredResponse
@@ -175,7 +175,7 @@ class Refreshes:
             response, body = await self._fetch(request, target)
             if response.status == 304:
                 return RefreshOutcome.MISMATCH
-        return self._take(target, candidate, response, body)
+        return await self._take(target, candidate, response, body)
 
     async def _fetch(self, request: RefreshRequest, target: Target) -> tuple[Response, bytes]:
         cache = self._cache
@@ -183,15 +183,15 @@ class Refreshes:
             raise RefreshError("there is no way to the origin")
         return await cache.refresher.fetch(request, target.policy.tiers.largest(), cache.copies)
 
-    def _take(self, target: Target, candidate: Candidate, response: Response, body: bytes) -> RefreshOutcome:
+    async def _take(self, target: Target, candidate: Candidate, response: Response, body: bytes) -> RefreshOutcome:
         """Keep a whole answer, in place of what was refreshed."""
         cache = self._cache
         if response.status in ERROR_STATUSES:
             return RefreshOutcome.ERROR
         reason = unstorable(target, response)
         if reason is None:
-            fill = Fill(target, response, cache.clock(), cache.copies)
-            if fill.fits() and fill.add(body):
+            fill = cache.keeper.begin(target, response, cache.clock(), candidate)
+            if fill.fits() and await fill.add_all(body):
                 cache.keeper.store(fill, replacing=candidate)
                 return RefreshOutcome.STORED
             fill.release()

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from meshcache.decisions import Stage, TierName
 from meshcache.engine.cache import Cache
+from meshcache.engine.flights import Flights
 from meshcache.extproc import wire
 from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES, Shares
 from meshcache.extproc.conversation import ExternalProcessor
@@ -79,6 +80,7 @@ class Service:
             spawn=self._spawn,
             render=wire.render,
             copy_bytes=Shares.of(options.hot_bytes, options.workers).copies,
+            flights=Flights(time.monotonic),
         )
         patience = options.lookup_timeout
         if options.log_requests:

@@ -11,6 +11,7 @@ stream it never returns normally.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -20,6 +21,7 @@ from grpc.aio import EOF
 
 from meshcache.decisions import Decision, Stage
 from meshcache.engine.outcome import Answer
+from meshcache.extproc import large as large_answers
 from meshcache.extproc import wire
 from meshcache.extproc.options import METHOD, SERVICE
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     from meshcache.engine.cache import Cache
     from meshcache.engine.exchange import Exchange
+    from meshcache.engine.outcome import Forward
+    from meshcache.extproc.large import LargeAnswer
     from meshcache.message import Request, Response
 
     Context = grpc.aio.ServicerContext[ProcessingRequest, bytes]
@@ -60,6 +64,10 @@ class Edge(Protocol):
 
     def answer(self, outcome: Answer) -> bytes:
         """The reply that answers the client."""
+        ...
+
+    def head(self, outcome: Answer, length: int, *, end: bool = False) -> bytes:
+        """The reply that begins an answer in pieces, of `length` bytes together; `end` when none follow."""
         ...
 
 
@@ -101,25 +109,50 @@ class ExternalProcessor:
             await context.write(_PASS.get(message.WhichOneof("request"), wire.PASS_REQUEST))
             return
         began = time.perf_counter()
+        large: LargeAnswer | None = None
         try:
             exchange = self._cache.open(self._edge.request_of(message))
             outcome = exchange.start()
             if outcome is None:
                 outcome = await self._search(exchange)
-            reply = self._edge.answer(outcome) if isinstance(outcome, Answer) else wire.forward(outcome)
+            if isinstance(outcome, Answer) and (span := outcome.span) is not None:
+                reply, outcome, large = await self._large(exchange, outcome, span)
+            else:
+                reply = self._edge.answer(outcome) if isinstance(outcome, Answer) else wire.forward(outcome)
             if outcome.decision is not Decision.BYPASS:
                 self._cache.meter.stage(Stage.LOOKUP, time.perf_counter() - began)
         except Exception as error:
             self._on_error("request", error)
             await context.write(wire.PASS_REQUEST)
             return
-        await context.write(reply)
+        if large is not None:
+            await large.send(reply, context)
+            return
         if isinstance(outcome, Answer) or not outcome.watch:
+            await context.write(reply)
             return
         try:
+            await context.write(reply)
             await self._response(exchange, context)
         finally:
             exchange.close()
+
+    async def _large(
+        self, exchange: Exchange, outcome: Answer, span: tuple[int, int]
+    ) -> tuple[bytes, Answer | Forward, LargeAnswer | None]:
+        """Begin with an answer out of chunks: the reply that it is, or what sends it; or a reply without it."""
+        if exchange.request.method == "HEAD":
+            return self._edge.head(outcome, span[1], end=True), outcome, None
+        begun = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                begun = await large_answers.begin(self._cache, outcome, span)
+        if begun is None:
+            forward = exchange.without_body()
+            return wire.forward(forward), forward, None
+        if isinstance(begun, Answer):
+            return self._edge.answer(begun), begun, None
+        return self._edge.head(outcome, span[1]), outcome, begun
 
     async def _search(self, exchange: Exchange) -> Any:
         try:
@@ -149,6 +182,19 @@ class ExternalProcessor:
             if last:
                 return
 
+    async def _answer_late(self, exchange: Exchange, outcome: Answer) -> bytes:
+        """The reply that answers in place of the origin: whole, for Envoy takes no answer in pieces any more."""
+        span = outcome.span
+        if span is None or exchange.request.method == "HEAD":
+            return self._edge.answer(outcome)
+        whole = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                whole = await large_answers.whole(self._cache, outcome, span)
+        if whole is not None:
+            return self._edge.answer(whole)
+        return wire.PASS_RESPONSE if outcome.decision is Decision.STALE_IF_ERROR else wire.UNAVAILABLE
+
     def _end(self, exchange: Exchange, kind: str | None) -> None:
         try:
             exchange.on_end()
@@ -165,7 +211,7 @@ class ExternalProcessor:
             response = self._edge.response_of(message)
             outcome = await exchange.on_response(response)
             if isinstance(outcome, Answer):
-                return self._edge.answer(outcome), True
+                return await self._answer_late(exchange, outcome), True
             return wire.pass_on(outcome), not outcome.copy
         if kind == "response_trailers":
             # Trailers end a body whose last chunk did not say so.

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from meshcache.decisions import RefreshCause, RefreshOutcome, Stage, TierName
     from meshcache.observe.metrics import Metrics
+    from meshcache.tiers.hooks import ChunkEvent
 
 
 class EngineMeter:
@@ -78,3 +79,7 @@ class TierMeter:
         """See `TierHooks`."""
         if direction == "written":
             self._metrics.inc("bytes_total", ("in", tier), size)
+
+    def chunks(self, tier: TierName, event: ChunkEvent, count: int = 1) -> None:
+        """See `TierHooks`."""
+        self._metrics.inc("chunks_total", (tier, event), count)

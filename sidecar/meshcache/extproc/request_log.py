@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from meshcache.extproc import wire
+from meshcache.extproc import streamed, wire
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.metering import EngineMeter
 
@@ -117,8 +117,13 @@ class _ListeningEdge:
 
     def answer(self, outcome: Answer) -> bytes:
         if (line := _LINE.get()) is not None:
-            line.status = 304 if outcome.not_modified else outcome.stored.status
+            line.status = outcome.status
         return wire.answer(outcome)
+
+    def head(self, outcome: Answer, length: int, *, end: bool = False) -> bytes:
+        if (line := _LINE.get()) is not None:
+            line.status = outcome.status
+        return streamed.head(outcome, length, end=end)
 
 
 def _shown(text: str) -> str:

@@ -14,6 +14,8 @@ from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import Proces
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
 
 from meshcache.extproc import verified
+from meshcache.extproc.protobuf import delimited, varint
+from meshcache.extproc.streamed import head as head
 from meshcache.message import Headers, Peer, Request, Response
 from meshcache.rfc.validation import not_modified_fields
 
@@ -154,7 +156,7 @@ def _from_origin(message: ProcessingRequest) -> bool:
 def render(stored: StoredResponse) -> bytes:
     """The head of a hit, serialised once and kept beside the entry in process memory: status and stored fields."""
     fields = stored.fields
-    if stored.body and not any(name == "content-type" for name, _ in fields):
+    if stored.length and not any(name == "content-type" for name, _ in fields):
         # Envoy would make it text/plain. An empty type says as little as none: whoever reads it looks for himself.
         fields = (*fields, ("content-type", ""))
     return _head(stored.status, fields)
@@ -197,7 +199,7 @@ def _added(age: int | None, cache_status: str, cookies: tuple[str, ...]) -> byte
         options.append(_header_option("cache-status", cache_status))
     options += [_header_option("set-cookie", cookie, append=True) for cookie in cookies]
     # ImmediateResponse.headers (2)
-    return _delimited(b"\x12", b"".join(options))
+    return delimited(b"\x12", b"".join(options))
 
 
 _remembered_added = lru_cache(maxsize=4096)(_added)
@@ -210,10 +212,10 @@ def _complete(head: bytes, added: bytes, body: bytes) -> bytes:
     """
     # ProcessingResponse.immediate_response (7)
     if not body:
-        return head + _delimited(b"\x3a", added)
+        return head + delimited(b"\x3a", added)
     # ImmediateResponse.body (3). Joined once, so that a large body is copied once.
-    prefix = b"\x1a" + _varint(len(body))
-    return b"".join((head, b"\x3a", _varint(len(added) + len(prefix) + len(body)), added, prefix, body))
+    prefix = b"\x1a" + varint(len(body))
+    return b"".join((head, b"\x3a", varint(len(added) + len(prefix) + len(body)), added, prefix, body))
 
 
 def continue_request(set_fields: Iterable[Field] = (), remove: Iterable[str] = (), *, watch: bool = True) -> bytes:
@@ -295,32 +297,23 @@ def _bytes(reply: ProcessingResponse) -> bytes:
 
 def _header_option(name: str, value: str, *, append: bool = False) -> bytes:
     # HeaderMutation.set_headers (1) > HeaderValueOption.header (1) > HeaderValue.key (1), raw_value (3)
-    pair = _delimited(b"\x0a", name.encode("latin-1")) + _delimited(b"\x1a", value.encode("latin-1"))
-    option = _delimited(b"\x0a", pair)
+    pair = delimited(b"\x0a", name.encode("latin-1")) + delimited(b"\x1a", value.encode("latin-1"))
+    option = delimited(b"\x0a", pair)
     if append:
         # HeaderValueOption.append (2) > BoolValue.value (1): one more line rather than the only one.
         option += b"\x12\x02\x08\x01"
-    return _delimited(b"\x0a", option)
+    return delimited(b"\x0a", option)
 
 
-def _delimited(tag: bytes, content: bytes) -> bytes:
-    return b"".join((tag, _varint(len(content)), content))
+def _unavailable() -> bytes:
+    reply = ProcessingResponse()
+    reply.immediate_response.status.code = 503
+    _mutate(reply.immediate_response.headers, (("cache-control", "no-store"), ("retry-after", "0")))
+    return _bytes(reply)
 
 
-def _varint(number: int) -> bytes:
-    if number < 0x80:
-        return _SHORT[number]
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-_SHORT = [bytes((number,)) for number in range(0x80)]
-
-
+UNAVAILABLE = _unavailable()
+"""For who cannot have the stored answer after all when there is no other: the origin has said 304 to our question."""
 PASS_REQUEST = continue_request(watch=False)
 WATCH_REQUEST = continue_request(watch=True)
 PASS_RESPONSE = continue_response()

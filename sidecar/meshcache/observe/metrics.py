@@ -74,6 +74,7 @@ _DEFINITIONS: Final = (
         "Bytes of bodies sent from a tier (out) and of entries written to it (in).",
         ("direction", "tier"),
     ),
+    Definition("chunks_total", "counter", "Chunks of large bodies, by what became of them.", ("tier", "event")),
     Definition("evictions_total", "counter", "Entries that left a tier before they were replaced.", ("tier", "reason")),
     Definition("tier_errors_total", "counter", "Tier operations that failed.", ("tier", "kind")),
     Definition(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from meshcache.decisions import TierName
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from meshcache.decisions import TierName
 
 
 class Trouble(StrEnum):
@@ -77,6 +80,25 @@ class Tier(Protocol):
 
     async def delete(self, key: bytes) -> None:
         """Forget `key`; not an error when it is absent."""
+        ...
+
+    async def keep(self, digest: bytes, chunk: bytes, ttl: float) -> bool:
+        """See to it that `chunk` is there under `digest` (32 bytes) for at least `ttl` seconds more; whether it is new.
+
+        What is there already is not written again, and never made to go earlier: others may count on it, too.
+        """
+        ...
+
+    async def extend(self, digests: Sequence[bytes], ttl: float) -> frozenset[bytes]:
+        """Those of `digests` that are not there; the others are there for at least `ttl` seconds more (0: for now)."""
+        ...
+
+    async def fetch(self, digest: bytes) -> bytes | None:
+        """The chunk under `digest`, unverified, or None."""
+        ...
+
+    async def drop(self, digests: Sequence[bytes]) -> None:
+        """Forget the chunks under `digests`; not an error when they are absent."""
         ...
 
     async def invalidate(self, resource: bytes) -> None:

@@ -111,9 +111,16 @@ def record_size(record: Record) -> int:
     match record:
         case StoredResponse():
             names = sum(len(name) + len(value) for name, value in record.fields)
-            return len(record.body) + len(record.key) + names
+            return record.length + len(record.key) + names
         case VariantIndex():
             return len(record.key) + sum(len(name) for names in record.field_sets for name in names)
+
+
+def held_size(record: Record) -> int:
+    """Bytes of memory that a record is worth while it waits to be written: without what its chunks hold."""
+    if isinstance(record, StoredResponse) and record.chunks:
+        return record_size(record) - record.size + sum(map(len, record.chunks))
+    return record_size(record)
 
 
 def _context(storage_key: bytes, written_at: float, epoch: bytes) -> bytes:

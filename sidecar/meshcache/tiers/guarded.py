@@ -71,20 +71,27 @@ class GuardedTier:
 
     async def read(self, call: Callable[[], Awaitable[T]], deadline: float) -> T | None:
         """What `call` returns within `deadline` seconds, or None, counted, when it fails or must not be tried."""
-        if not self._reading.allow():
+        return await self._guarded(self._reading, call, deadline)
+
+    async def write(self, call: Callable[[], Awaitable[T]]) -> T | None:
+        """The same for a write that is made now, by who waits for it and bounds how many there are."""
+        return await self._guarded(self._writing, call, self._write_deadline)
+
+    async def _guarded(self, breaker: Breaker, call: Callable[[], Awaitable[T]], deadline: float) -> T | None:
+        if not breaker.allow():
             return None
         try:
             async with Deadline(deadline):
                 result = await call()
         except asyncio.CancelledError:
-            self._reading.abandoned()
+            breaker.abandoned()
             raise
         except Exception as error:
             # Tiers promise to raise only TierError; a library that breaks the promise must not break a request.
             self._count(error)
-            self._reading.failed()
+            breaker.failed()
             return None
-        self._reading.succeeded()
+        breaker.succeeded()
         return result
 
     def offer(self, write: Write) -> bool:

@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from meshcache.decisions import Stage, TierName
 
 
+ChunkEvent = Literal["written", "shared", "read", "missing", "corrupt", "given-up"]
+
+
 class TierHooks(Protocol):
     """Calls are made on the event loop; they are cheap and never raise."""
 
@@ -41,6 +44,11 @@ class TierHooks(Protocol):
         """An envelope of `size` bytes was read from or written to `tier`."""
         ...
 
+    def chunks(self, tier: TierName, event: ChunkEvent, count: int = 1) -> None:
+        """`count` chunks of bodies were `written` to `tier`, `shared` (there already) or `read`; or what was to be read
+        was `missing`, or `corrupt`; or they were `given-up`: the tier did not take them as fast as they came."""
+        ...
+
 
 class NoHooks:
     """Reports nothing."""
@@ -64,4 +72,7 @@ class NoHooks:
         """Do nothing."""
 
     def moved(self, direction: Literal["read", "written"], tier: TierName, size: int) -> None:
+        """Do nothing."""
+
+    def chunks(self, tier: TierName, event: ChunkEvent, count: int = 1) -> None:
         """Do nothing."""

@@ -12,7 +12,7 @@ import secrets
 import struct
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -45,6 +45,8 @@ class Operation:
     key: bytes
     value: bytes | None = None
     expires_at: float = 0.0
+    keep: bool = False
+    """The value is the only one that the key may have: what is there stays, and longer where it has to."""
 
 
 @dataclass(slots=True)
@@ -57,6 +59,8 @@ class Outcome:
     """Entries that left because their time was over."""
     evicted: int = 0
     """Entries that left for want of room."""
+    kept: set[bytes] = field(default_factory=set)
+    """Keys of what was to be kept and was there already."""
 
 
 class LmdbFile:
@@ -90,6 +94,24 @@ class LmdbFile:
                 return None
             value = txn.get(key, db=held.values)
             return None if value is None else bytes(value)
+
+    def extend(self, keys: Sequence[bytes], expires_at: float, now: float) -> frozenset[bytes]:
+        """Those of `keys` that are not there at `now`; the others are there until `expires_at` at least.
+
+        Times are Unix seconds.
+        """
+        until = int(expires_at * 1000)
+        with self._using() as held:
+            with held.env.begin() as txn:
+                found = {key: self._expiry(held, txn, key) for key in keys}
+            if any(now * 1000 < expiry < until for expiry in found.values()):
+                with held.env.begin(write=True) as txn:
+                    # Again: some may have gone in between.
+                    found = {key: self._expiry(held, txn, key) for key in keys}
+                    for key, expiry in found.items():
+                        if now * 1000 < expiry < until:
+                            self._prolong(held, txn, key, until)
+            return frozenset(key for key, expiry in found.items() if expiry <= now * 1000)
 
     def apply(self, batch: Sequence[Operation], now: float) -> Outcome:
         """Make all changes of `batch` in one transaction, or, if they do not fit together, one by one."""
@@ -131,6 +153,9 @@ class LmdbFile:
             with held.env.begin(write=True) as txn:
                 outcome.expired += self._purge(held, txn, now)
                 for operation in batch:
+                    if operation.keep and self._kept(held, txn, operation, now):
+                        outcome.kept.add(operation.key)
+                        continue
                     self._forget(held, txn, operation.key)
                     if operation.value is None:
                         continue
@@ -143,6 +168,33 @@ class LmdbFile:
             # The transaction was undone, and with it what it had evicted.
             outcome.expired, outcome.evicted = expired, evicted
             raise
+
+    def _kept(self, held: Generation, txn: lmdb.Transaction, operation: Operation, now: float) -> bool:
+        """Whether what is to be kept is there already; it is made to stay as long as it is to."""
+        meta = txn.get(operation.key, db=held.meta)
+        if meta is None or len(meta) != _META.size or operation.value is None:
+            return False
+        expiry, size = _META.unpack(meta)
+        if expiry <= now * 1000 or size != len(operation.value):
+            return False
+        until = int(operation.expires_at * 1000)
+        if expiry < until:
+            self._prolong(held, txn, operation.key, until)
+        return True
+
+    @staticmethod
+    def _expiry(held: Generation, txn: lmdb.Transaction, key: bytes) -> int:
+        """Unix milliseconds; 0 for what is not there."""
+        meta = txn.get(key, db=held.meta)
+        return 0 if meta is None or len(meta) != _META.size else int(_META.unpack(meta)[0])
+
+    @staticmethod
+    def _prolong(held: Generation, txn: lmdb.Transaction, key: bytes, until: int) -> None:
+        """Make what is there under `key` stay until `until` (Unix milliseconds)."""
+        expiry, size = _META.unpack(txn.get(key, b"", db=held.meta))
+        txn.delete(expiry.to_bytes(8, "big") + key, db=held.order)
+        txn.put(key, _META.pack(until, size), db=held.meta)
+        txn.put(until.to_bytes(8, "big") + key, b"", db=held.order)
 
     def _forget(self, held: Generation, txn: lmdb.Transaction, key: bytes) -> None:
         meta = txn.pop(key, db=held.meta)

@@ -10,7 +10,7 @@ from meshcache.tiers.base import TierError, TierRead, Trouble
 from meshcache.tiers.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from meshcache.decisions import TierName
@@ -29,6 +29,10 @@ class Store(Protocol):
 
     def read(self, key: bytes, now: float) -> bytes | None:
         """The value under `key`, unless it has expired at `now` (Unix seconds). Raises `TierError`."""
+        ...
+
+    def extend(self, keys: Sequence[bytes], expires_at: float, now: float) -> frozenset[bytes]:
+        """Those of `keys` that are not there at `now`; the others are there until `expires_at` at least."""
         ...
 
 
@@ -60,6 +64,7 @@ class BoardTier(ABC, Generic[S]):
     writes_at_once: int
     _title: ClassVar[str]
     """What messages call it."""
+    _writers: Threads
 
     def __init__(
         self,
@@ -100,6 +105,25 @@ class BoardTier(ABC, Generic[S]):
             self._presence.add(key, ttl, now)
         await self._put(key, value, now + ttl)
 
+    async def keep(self, digest: bytes, chunk: bytes, ttl: float) -> bool:
+        """See `Tier`."""
+        return await self._keep(digest, chunk, self._wall_clock() + ttl)
+
+    async def extend(self, digests: Sequence[bytes], ttl: float) -> frozenset[bytes]:
+        """See `Tier`."""
+        now = self._wall_clock()
+        threads = self._writers if ttl > 0 else self._readers
+        return await threads.run(self._store.extend, digests, now + ttl, now)
+
+    async def fetch(self, digest: bytes) -> bytes | None:
+        """See `Tier`."""
+        return await self._readers.run(self._store.read, digest, self._wall_clock())
+
+    async def drop(self, digests: Sequence[bytes]) -> None:
+        """See `Tier`."""
+        for digest in digests:
+            await self.delete(digest)
+
     async def invalidate(self, resource: bytes) -> None:
         """See `Tier`."""
         self._board.bump(resource)
@@ -119,6 +143,10 @@ class BoardTier(ABC, Generic[S]):
     @abstractmethod
     async def _put(self, key: bytes, value: bytes, expires_at: float) -> None:
         """Store a value that is not too large, until `expires_at` (Unix seconds)."""
+
+    @abstractmethod
+    async def _keep(self, digest: bytes, chunk: bytes, expires_at: float) -> bool:
+        """See `keep`; until `expires_at` (Unix seconds) at least."""
 
     def _report(self, gone: Gone) -> None:
         for reason, count in (("expired", gone.expired), ("capacity", gone.evicted)):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from meshcache.tiers.base import TierError, Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 _SWEPT_TO = 0.75
@@ -100,6 +100,38 @@ class ObjectFolder:
         except OSError as error:
             raise _translated(error) from error
         self._written += len(value) + _FILE_OVERHEAD
+
+    def keep(self, key: bytes, value: bytes, expires_at: float, now: float) -> bool:
+        """As `write`, unless a value of that length is there at `now`: then it stays, and until `expires_at` at least.
+
+        Whether it was written.
+        """
+        if self._prolonged(key, expires_at, now, size=len(value)):
+            return False
+        self.write(key, value, expires_at)
+        return True
+
+    def extend(self, keys: Sequence[bytes], expires_at: float, now: float) -> frozenset[bytes]:
+        """Those of `keys` that are not there at `now`; the others are there until `expires_at` at least.
+
+        Times are Unix seconds.
+        """
+        return frozenset(key for key in keys if not self._prolonged(key, expires_at, now))
+
+    def _prolonged(self, key: bytes, expires_at: float, now: float, size: int | None = None) -> bool:
+        """Whether a value, of `size` bytes if given, is there; it then stays until `expires_at` at least."""
+        path = self._file(key)
+        try:
+            status = os.stat(path, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode) or status.st_mtime <= now or size not in (None, status.st_size):
+                return False
+            if status.st_mtime < expires_at:
+                os.utime(path, (expires_at, expires_at), follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise _translated(error) from error
+        return True
 
     def remove(self, key: bytes) -> None:
         """Forget `key`."""

@@ -58,6 +58,14 @@ class ObjectTier(BoardTier[ObjectFolder]):
 
     async def _put(self, key: bytes, value: bytes, expires_at: float) -> None:
         await self._writers.run(self._store.write, key, value, expires_at)
+        self._sweep_when_due()
+
+    async def _keep(self, digest: bytes, chunk: bytes, expires_at: float) -> bool:
+        new = await self._writers.run(self._store.keep, digest, chunk, expires_at, self._wall_clock())
+        self._sweep_when_due()
+        return new
+
+    def _sweep_when_due(self) -> None:
         due = self._store.wants_sweep() or time.monotonic() - self._swept_at >= _SWEEP_EVERY
         if due and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.get_running_loop().create_task(self.sweep())

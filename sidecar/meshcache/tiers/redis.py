@@ -1,9 +1,10 @@
 """The warm tier of a fleet: one Redis or Valkey server that all pods share.
 
-Keys in the store (`mc1:` is the version of this scheme): `mc1:k:<hex>` an entry, `mc1:e:<page>` 256 epoch words of 8
-bytes behind one base word, `mc1:g` the word of all. The epoch of a resource is these three words combined. The
-words are random and made by whoever misses them, so that words lost to eviction, expiry or a flush leave entries
-dead, not undead; and there is a fixed number of them (8 MiB in all), however many resources are invalidated.
+Keys in the store (`mc1:` is the version of this scheme): `mc1:k:<hex>` an entry, `mc1:c:<hex>` a chunk of bodies,
+`mc1:e:<page>` 256 epoch words of 8 bytes behind one base word, `mc1:g` the word of all. The epoch of a resource is
+these three words combined. The words are random and made by whoever misses them, so that words lost to eviction,
+expiry or a flush leave entries dead, not undead; and there is a fixed number of them (8 MiB in all), however many
+resources are invalidated.
 A server that comes back with an old snapshot of its data brings back the words of then, too: an invalidation since is
 lost, and freshness alone bounds what is served.
 """
@@ -53,6 +54,12 @@ _MOST_INVALIDATIONS = 256
 _MOST_OWED = 10_000
 _BATCH = 256
 _LONGEST_RETRY = 5.0
+_PROLONG = """
+local left = redis.call('PTTL', KEYS[1])
+if left >= 0 and left < tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+return left ~= -2
+"""
+"""Makes a key last for at least so many milliseconds more; 1 when it is there. (`PEXPIRE ... GT` wants Redis 7.)"""
 _SCHEMES = ("redis", "rediss", "unix")
 
 
@@ -134,11 +141,40 @@ class RedisTier:
 
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:
         """See `Tier`."""
-        await self._send([("SET", _entry(key), value, "PX", max(1, int(ttl * 1000)))])
+        await self._send([("SET", _entry(key), value, "PX", _milliseconds(ttl))])
 
     async def delete(self, key: bytes) -> None:
         """See `Tier`."""
         await self._send([("DEL", _entry(key))])
+
+    async def keep(self, digest: bytes, chunk: bytes, ttl: float) -> bool:
+        """See `Tier`. Two round trips, so that a chunk that is there already need not be sent."""
+        if not await self.extend((digest,), ttl):
+            return False
+        await self._send([("SET", _chunk(digest), chunk, "PX", _milliseconds(ttl))])
+        return True
+
+    async def extend(self, digests: Sequence[bytes], ttl: float) -> frozenset[bytes]:
+        """See `Tier`."""
+        left = await self._send([("PTTL", _chunk(digest)) for digest in digests])
+        wanted = _milliseconds(ttl)
+        # -2: not there; -1: without an end, which is none of our making, and long enough.
+        short = [digest for digest, found in zip(digests, left, strict=True) if 0 <= found < wanted]
+        gone = {digest for digest, found in zip(digests, left, strict=True) if found < -1}
+        if ttl > 0 and short:
+            # What another process has made last longer meanwhile must not be cut short; what is gone meanwhile is gone.
+            done = await self._send([("EVAL", _PROLONG, 1, _chunk(digest), wanted) for digest in short])
+            gone.update(digest for digest, there in zip(short, done, strict=True) if not there)
+        return frozenset(gone)
+
+    async def drop(self, digests: Sequence[bytes]) -> None:
+        """See `Tier`."""
+        await self._send([("DEL", _chunk(digest)) for digest in digests])
+
+    async def fetch(self, digest: bytes) -> bytes | None:
+        """See `Tier`."""
+        (chunk,) = await self._send([("GET", _chunk(digest))])
+        return chunk if isinstance(chunk, bytes) else None
 
     async def invalidate(self, resource: bytes) -> None:
         """See `Tier`."""
@@ -267,6 +303,14 @@ class RedisTier:
 
 def _entry(key: bytes) -> str:
     return f"{_PREFIX}k:{key.hex()}"
+
+
+def _chunk(digest: bytes) -> str:
+    return f"{_PREFIX}c:{digest.hex()}"
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, int(seconds * 1000))
 
 
 def _word_at(resource: bytes) -> tuple[str, int]:

@@ -13,7 +13,8 @@ from meshcache.engine.epochs import UNKNOWN, Epochs, born_of
 from meshcache.engine.purges import ALIVE, DEAD, Verdict
 from meshcache.engine.records import StoredResponse
 from meshcache.tiers.base import TierError, TierRead, Trouble
-from meshcache.tiers.envelope import LARGE, BadEnvelope, Envelope, record_size, seal, unseal
+from meshcache.tiers.bodies import Bodies
+from meshcache.tiers.envelope import LARGE, BadEnvelope, Envelope, held_size, record_size, seal, unseal
 from meshcache.tiers.guarded import GuardedTier, Write
 from meshcache.tiers.hooks import NoHooks, TierHooks
 from meshcache.tiers.memory import HotEntry
@@ -22,7 +23,9 @@ from meshcache.tiers.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeGuard
 
+    from meshcache.engine.fill import CopyBudget
     from meshcache.engine.purge_state import Born
     from meshcache.engine.records import Entry, Record
     from meshcache.policy.compiled import TierLimits, Tiers
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from meshcache.tiers.board import Board
     from meshcache.tiers.memory import MemoryTier
     from meshcache.tiers.signing import Keyring
+    from meshcache.tiers.spool import Spool
 
 _CLOCK_SKEW = 60.0
 """Seconds by which the clock of another writer may be ahead; what claims to be from later is not used."""
@@ -104,6 +108,8 @@ class TierStack:
         }
         self._fleet = next((lower for lower in self._lower.values() if not lower.tier.on_board), None)
         self._threads = Threads("seal", 1)
+        self.bodies = Bodies(self._lower, self._hooks, clock)
+        """Bodies that are stored in chunks."""
         self._invalidating: set[asyncio.Task[None]] = set()
         self._opening = 0
         self._opening_bytes = opening_bytes
@@ -162,8 +168,11 @@ class TierStack:
             if envelope is None:
                 continue
             verdict = self._judged(lower, read, envelope)
-            if not verdict.dead:
-                return Found(envelope.record, name, epochs, verdict.stale_since)
+            if verdict.dead:
+                continue
+            record = envelope.record
+            if not _in_chunks(record) or await self.bodies.whole(lower, key, record, bounds.deadline):
+                return Found(record, name, epochs, verdict.stale_since)
         return Found(None, None, epochs)
 
     def nowhere(self, keys: Iterable[bytes], resource: bytes) -> Epochs | None:
@@ -187,26 +196,65 @@ class TierStack:
         (`no-freshness`), too many writes wait (`no-memory`), or no tier takes it (`no-tier`).
         """
         size = record_size(entry.record)
-        chosen = self._fitting(entry.tiers, entry.limits, size)
-        if not chosen and entry.tiers:
-            lowest = max(_ORDER.index(name) for name in entry.tiers)
-            chosen = self._fitting(_ORDER[lowest + 1 :], entry.limits, size)[:1]
-        return self._place(entry, chosen, size)
+        chosen = self._chosen(entry.tiers, entry.limits, size, in_chunks=_in_chunks(entry.record))
+        for name in entry.tiers:
+            if name not in chosen:
+                # It has been replaced there, too: an older one would be found first.
+                self._delete_from(name, entry.key)
+        return self._place(entry, chosen)
 
     def promote(self, entry: Entry) -> Stored:
         """Copy a record that `find` found up to those of `entry.tiers` that take one of its size.
 
         `entry.expires_in` is what is left of the record's use, so that being popular never makes it live longer.
         """
-        size = record_size(entry.record)
-        return self._place(entry, self._fitting(entry.tiers, entry.limits, size), size)
+        in_chunks = _in_chunks(entry.record)
+        return self._place(
+            entry, self._fitting(entry.tiers, entry.limits, record_size(entry.record), in_chunks=in_chunks)
+        )
 
-    def delete(self, key: bytes) -> None:
-        """Forget `key`: in memory at once, in the lower tiers in the background, after writes of it under way."""
-        self.memory.delete(key)
-        for lower in self._lower.values():
+    def delete(self, key: bytes, record: Record | None = None) -> None:
+        """Forget `key`: in memory at once, in the lower tiers in the background, after writes of it under way.
+
+        With the `record` that was found there, its chunks go as well, if they are nobody else's.
+        """
+        for name in _ORDER:
+            self._delete_from(name, key)
+        if _in_chunks(record):
+            self.bodies.drop(record)
+
+    def _delete_from(self, name: TierName, key: bytes) -> None:
+        if name is TierName.HOT:
+            self.memory.delete(key)
+        elif (lower := self._lower.get(name)) is not None:
+            self.bodies.supersede(name, key)
             lower.withdraw(key)
             lower.delete(key)
+
+    def spool(
+        self,
+        tiers: Sequence[TierName],
+        limits: Tiers,
+        *,
+        size: int,
+        expires_in: float,
+        owner: bytes,
+        budget: CopyBudget,
+    ) -> Spool | None:
+        """Begin to store a body of `size` bytes or more in the tiers in which `store` will place its record.
+
+        None when no tier takes as much. `expires_in` is as in an `Entry`, `owner` whose chunks they are.
+        """
+
+        def where(so_far: int) -> list[TierName]:
+            return self._chosen(tiers, limits, so_far, in_chunks=True)
+
+        def ttl(name: TierName) -> float:
+            return min(expires_in, _limits(limits, name).ttl)
+
+        if self._closed or not where(size):
+            return None
+        return self.bodies.spool(where, ttl, owner=owner, budget=budget, expected=size)
 
     async def invalidate(self, resource: bytes) -> None:
         """Make everything stored for `resource` dead: here at once, in a store shared by a fleet very soon.
@@ -227,6 +275,8 @@ class TierStack:
         """Wait up to `patience` seconds for writes and invalidations under way; whether all of them ended."""
         try:
             async with asyncio.timeout(patience):
+                # In this order: what is copied leads to writes.
+                await self.bodies.drain()
                 for lower in self._lower.values():
                     await lower.drain()
                 while self._invalidating:
@@ -241,21 +291,31 @@ class TierStack:
         for task in self._invalidating:
             task.cancel()
         await asyncio.gather(*self._invalidating, return_exceptions=True)
+        await self.bodies.close()
         for lower in self._lower.values():
             await lower.close()
         await self._threads.close(1.0)
         await self._purges.close()
         self.memory.clear()
 
-    def _fitting(self, tiers: Iterable[TierName], limits: Tiers, size: int) -> list[TierName]:
-        """Those of `tiers` that are there and take a record of `size` bytes."""
+    def _chosen(self, tiers: Sequence[TierName], limits: Tiers, size: int, *, in_chunks: bool) -> list[TierName]:
+        """Those of `tiers` that take a record of `size` bytes, or else the next lower one that does."""
+        chosen = self._fitting(tiers, limits, size, in_chunks=in_chunks)
+        if not chosen and tiers:
+            lowest = max(_ORDER.index(name) for name in tiers)
+            chosen = self._fitting(_ORDER[lowest + 1 :], limits, size, in_chunks=in_chunks)[:1]
+        return chosen
+
+    def _fitting(self, tiers: Iterable[TierName], limits: Tiers, size: int, *, in_chunks: bool) -> list[TierName]:
+        """Those of `tiers` that are there and take a record of `size` bytes. Memory takes none with chunks."""
         return [
             name
             for name in tiers
-            if (name is TierName.HOT or name in self._lower) and size <= _limits(limits, name).max_object_bytes
+            if (name in self._lower or (name is TierName.HOT and not in_chunks))
+            and size <= _limits(limits, name).max_object_bytes
         ]
 
-    def _place(self, entry: Entry, tiers: Sequence[TierName], size: int) -> Stored:
+    def _place(self, entry: Entry, tiers: Sequence[TierName]) -> Stored:
         if entry.expires_in <= 0:
             return Stored((), NoStoreReason.NO_FRESHNESS)
         if self._closed or entry.epochs is UNKNOWN:
@@ -267,10 +327,7 @@ class TierStack:
         placed = []
         refused = NoStoreReason.NO_TIER
         for name in tiers:
-            if name is TierName.HOT:
-                reason = self._remember(entry)
-            else:
-                reason = self._write_later(self._lower[name], entry, size)
+            reason = self._remember(entry) if name is TierName.HOT else self._write_later(self._lower[name], entry)
             if reason is None:
                 placed.append(name)
             elif reason is NoStoreReason.NO_MEMORY:
@@ -288,12 +345,18 @@ class TierStack:
         )
         return None if self.memory.put(entry.key, held, entry.now, entry.eviction) else NoStoreReason.NO_TIER
 
-    def _write_later(self, lower: GuardedTier, entry: Entry, size: int) -> NoStoreReason | None:
+    def _write_later(self, lower: GuardedTier, entry: Entry) -> NoStoreReason | None:
         if lower is self._fleet and not entry.epochs.fleet:
             self._hooks.write_dropped(lower.name, "no-epoch")
             return NoStoreReason.NO_TIER
+        size = held_size(entry.record)
         write = Write(entry.key, size, partial(self._write, lower.tier, entry, size))
-        return None if lower.offer(write) else NoStoreReason.NO_MEMORY
+        self.bodies.supersede(lower.name, entry.key)
+        if _in_chunks(entry.record):
+            offered = self.bodies.write_after(lower, write, entry.record, _residence(entry, lower.name))
+        else:
+            offered = lower.offer(write)
+        return None if offered else NoStoreReason.NO_MEMORY
 
     async def _write(self, tier: Tier, entry: Entry, size: int) -> bool:
         """Seal a record and put it into a lower tier; False when that has no point any more. Raises what it raises."""
@@ -425,6 +488,10 @@ class TierStack:
 
 
 _ORDER = tuple(TierName)
+
+
+def _in_chunks(record: Record | None) -> TypeGuard[StoredResponse]:
+    return isinstance(record, StoredResponse) and bool(record.chunks)
 
 
 def _residence(entry: Entry, name: TierName) -> float:

@@ -1,0 +1,84 @@
+"""Answers whose body is read from chunks: begun only when the first of it is at hand, and never ended short."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from meshcache.engine.chunks import INLINE_BYTES
+from meshcache.extproc import streamed
+from meshcache.tiers.chunks import BodyLostError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from meshcache.engine.cache import Cache
+    from meshcache.engine.flights import Flights
+    from meshcache.engine.outcome import Answer
+    from meshcache.tiers.body import Body
+
+
+class LargeAnswer:
+    """An answer in pieces, of which the first is at hand. `send` must follow."""
+
+    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None], flights: Flights) -> None:
+        self._first = first
+        self._rest = rest
+        self._flights = flights
+
+    async def send(self, head: bytes, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
+        """Write its head and all of it.
+
+        When a piece cannot be read, the stream is broken off, and with it the client's answer.
+        """
+        try:
+            async with aclosing(self._rest):
+                await context.write(head)
+                piece = self._first
+                async for following in self._rest:
+                    await context.write(streamed.body(piece, end=False))
+                    piece = following
+                await context.write(streamed.body(piece, end=True))
+        except BodyLostError as error:
+            # An error and no end: after a stream that ends well Envoy would wait, and the client with it.
+            await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
+        finally:
+            self._flights.landed()
+
+
+async def begin(cache: Cache, outcome: Answer, span: tuple[int, int]) -> LargeAnswer | Answer | None:
+    """Begin with an answer to a request's headers: in pieces, or at once when it is short; None when it cannot be had.
+
+    `span` is the outcome's.
+    """
+    if span[1] <= INLINE_BYTES:
+        return await whole(cache, outcome, span)
+    if not cache.flights.take(span[1]):
+        return None
+    pieces = _body(cache, outcome).read(*span)
+    try:
+        first = await anext(pieces)
+    except BodyLostError:
+        cache.flights.landed()
+        return None
+    except BaseException:
+        cache.flights.landed()
+        await pieces.aclose()
+        raise
+    return LargeAnswer(first, pieces, cache.flights)
+
+
+async def whole(cache: Cache, outcome: Answer, span: tuple[int, int]) -> Answer | None:
+    """The same answer with the bytes of its `span` in memory; None when they cannot be had."""
+    try:
+        async with aclosing(_body(cache, outcome).read(*span)) as pieces:
+            return outcome.with_body(b"".join([piece async for piece in pieces]))
+    except BodyLostError:
+        return None
+
+
+def _body(cache: Cache, outcome: Answer) -> Body:
+    assert outcome.tier is not None  # noqa: S101 - what is in chunks was found in a tier
+    return cache.stack.bodies.body(outcome.stored, outcome.tier)
