@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Self
 from cache_origin import Clock, Origin, OriginRefresher, Reply
 from lease_doubles import PodLeases, Pods
 from meshcache.engine.cache import Cache
-from meshcache.engine.outcome import Answer, Forward
+from meshcache.engine.outcome import Answer, Forward, Wait
 from meshcache.extproc import wire
+from meshcache.extproc.waits import LoopWaits
 from meshcache.message import Headers, Peer, Request, Response
 from meshcache.policy.compile import Surroundings, compile_documents
 from meshcache.policy.documents import Documents
@@ -57,7 +58,8 @@ cold: {ttl: 24h, maxObjectBytes: 4Mi, deadline: 5s}
 
 def policies(*, config: str = "", more: str = "", name: str = "p", **spec: str) -> str:
     """Policy documents: one policy with the given parts of its `spec` (YAML), for every path, and `more` documents."""
-    spec = {"tiers": TIERS} | spec
+    # Tests of other things have several requests for one key under way without one waiting for the other.
+    spec = {"tiers": TIERS, "collapse": "{enabled: false}"} | spec
     ref = f"{{name: {name}}}"
     parts = "\n".join(f"{part}:\n{indent(text.strip(), '  ')}" for part, text in spec.items())
     documents = [
@@ -89,6 +91,7 @@ class CountingMeter:
         self.stores: list[str] = []
         self.refreshes: list[str] = []
         self.refresh_causes: list[str] = []
+        self.collapses: Counter[str] = Counter()
         self.bytes_served: Counter[str] = Counter()
         self.units_missing: Counter[str] = Counter()
 
@@ -100,6 +103,9 @@ class CountingMeter:
 
     def stage(self, stage: str, seconds: float) -> None:
         pass
+
+    def collapsed(self, outcome: str) -> None:
+        self.collapses[str(outcome)] += 1
 
     def refreshed(self, outcome: str, cause: str) -> None:
         self.refreshes.append(str(outcome))
@@ -251,6 +257,8 @@ class Worker:
             meter=self.meter,
             clock=rig.clock,
             spawn=self._spawn,
+            waits=LoopWaits(),
+            workers=rig.count,
             render=wire.render,
             copy_bytes=copy_bytes,
         )
@@ -292,7 +300,7 @@ class Rig:
         self._text = text
         self._refresh_clusters = refresh_clusters
         self._sizes = {"hot_bytes": hot_bytes, "copy_bytes": copy_bytes}
-        self._count = workers
+        self.count = workers
         self._lookup_timeout = lookup_timeout
 
     async def __aenter__(self) -> Self:
@@ -304,7 +312,7 @@ class Rig:
         warm = LmdbTier(self.path / "warm", 64 << 20, self.board, presence=presences[0], wall_clock=self.clock)
         cold = ObjectTier(self.path / "cold", 64 << 20, self.board, presence=presences[1], wall_clock=self.clock)
         self.warm, self.cold = SlowTier(warm), SlowTier(cold)
-        self.workers = [Worker(self, **self._sizes) for _ in range(self._count)]
+        self.workers = [Worker(self, **self._sizes) for _ in range(self.count)]
         self.install(self._text)
         return self
 
@@ -374,14 +382,24 @@ class Rig:
         tokens: tuple[Token, ...] = (),
         chunk: int = 1 << 16,
     ) -> Got | Sent:
-        """Send a request as far as the origin; the answer itself when none was needed from there."""
+        """Send a request as far as the origin; the answer itself when none was needed from there.
+
+        One that has to wait for another does so here. Cancelled, it is a client that leaves.
+        """
         fields = Headers((headers or {}).items())
         request = Request(method, authority, path, fields, scheme, peer or Peer(), cluster, complete, tokens)
         used = self.workers[worker]
         exchange = used.cache.open(request)
-        outcome = exchange.start()
-        if outcome is None:
-            outcome = await self._search(exchange)
+        try:
+            outcome = exchange.start()
+            if outcome is None:
+                outcome = await self._search(exchange)
+            if isinstance(outcome, Wait):
+                async with asyncio.timeout(outcome.seconds + 1.0):
+                    outcome = await exchange.wait()
+        except BaseException:
+            exchange.close()
+            raise
         if isinstance(outcome, Answer):
             return await _answered(used, outcome, request)
         assert isinstance(outcome, Forward)
@@ -395,7 +413,7 @@ class Rig:
         assert isinstance(outcome, Sent)
         return outcome
 
-    async def _search(self, exchange: Exchange) -> Answer | Forward:
+    async def _search(self, exchange: Exchange) -> Answer | Forward | Wait:
         try:
             async with asyncio.timeout(self._lookup_timeout):
                 return await exchange.search()

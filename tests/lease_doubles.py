@@ -18,6 +18,7 @@ class Pods:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._held: dict[bytes, tuple[bytes, float]] = {}
+        self._shunned: dict[bytes, float] = {}
         self.asked: Counter[bytes] = Counter()
 
     def lease(self, key: bytes, seconds: float) -> FleetLease | None:
@@ -30,9 +31,13 @@ class Pods:
 
     async def acquire(self, key: bytes, seconds: float) -> FleetLease | None:
         await asyncio.sleep(0)
+        if self._clock.now < self._shunned.get(key, 0.0):
+            return FleetLease(key, b"", shunned=True)
         return self.lease(key, seconds)
 
-    async def release(self, lease: FleetLease, *, shun: float = 0.0) -> None:  # noqa: ARG002 - refreshes shun nothing
+    async def release(self, lease: FleetLease, *, shun: float = 0.0) -> None:
+        if shun:
+            self._shunned[lease.key] = self._clock.now + shun
         held = self._held.get(lease.key)
         if held is not None and held[0] == lease.token:
             del self._held[lease.key]
@@ -43,3 +48,15 @@ class PodLeases(Pods):
 
     def release(self, lease: FleetLease) -> None:  # type: ignore[override]
         self._held.pop(lease.key, None)
+
+    def leased(self, key: bytes) -> bool:
+        return key in self._held and self._clock.now < self._held[key][1]
+
+    def shun(self, key: bytes, seconds: float) -> None:
+        self._shunned[key] = self._clock.now + seconds
+
+    def shunned(self, key: bytes) -> bool:
+        return self._clock.now < self._shunned.get(key, 0.0)
+
+    def readmit(self, key: bytes) -> None:
+        self._shunned.pop(key, None)

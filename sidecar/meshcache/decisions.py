@@ -17,6 +17,8 @@ class Decision(StrEnum):
     """Part of the answer was stored, and the origin was asked for the rest of it."""
     REVALIDATED = "revalidated"
     """The origin said 304, or a 200 to HEAD that fits it, and the stored answer was sent."""
+    COLLAPSED = "collapsed"
+    """Answered with what another request for the same key, under way at the same time, has fetched."""
     ONLY_IF_CACHED = "only-if-cached"
     """Answered 504 by the cache: the client wants nothing fetched, and nothing stored may be used (RFC 9111 section
     5.2.1.7)."""
@@ -92,6 +94,21 @@ class NoStoreReason(StrEnum):
     """The bodies being copied at this moment, or the writes that wait, fill what memory is set aside for them."""
 
 
+class CollapseOutcome(StrEnum):
+    """What became of a request that another one for the same key was ahead of."""
+
+    ANSWERED = "answered"
+    """It got the answer that the other one had fetched."""
+    STALE = "stale"
+    """The other one failed, and something stale was sent in place of the error."""
+    TAKEOVER = "takeover"
+    """The other one was gone or had failed, and this one asked the origin in its place."""
+    RELEASED = "released"
+    """The other's answer was not for sharing, or did not come in time: this one asked the origin by itself."""
+    HIT_FOR_MISS = "hit-for-miss"
+    """It did not wait: an answer for the key had lately not been for sharing."""
+
+
 class RefreshCause(StrEnum):
     """Why a background refresh was begun."""
 
@@ -126,6 +143,8 @@ class Stage(StrEnum):
 
     LOOKUP = "lookup"
     """The whole decision about a request that is looked up, from its message to the reply."""
+    COLLAPSE = "collapse"
+    """The wait for another request's answer."""
     WARM = "warm"
     COLD = "cold"
     STORE = "store"

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from meshcache.cli.app import COMMANDS, build
-from meshcache.decisions import BypassReason, MissReason, NoStoreReason, RefreshOutcome
+from meshcache.decisions import BypassReason, CollapseOutcome, MissReason, NoStoreReason, RefreshOutcome
 from meshcache.engine.keeper import STORED
 from meshcache.observe.metrics import CATALOGUE
 from meshcache.policy import units
@@ -160,7 +160,8 @@ def test_defaults_are_as_documented(kind: str) -> None:
         told = documented(kind).get(path)
         if default is PydanticUndefined or default is None or told is None:
             continue
-        if path.endswith(("ttl", "Ttl", "deadline", "staleWhileRevalidate", "staleIfError", "staleIfUnreachable")):
+        durations = ("ttl", "Ttl", "deadline", "maxWait", "staleWhileRevalidate", "staleIfError", "staleIfUnreachable")
+        if path.endswith(durations):
             assert units.parse_duration(told) == default, path
         elif path.endswith("Bytes"):
             assert units.parse_quantity(told) == default, path
@@ -209,6 +210,7 @@ def dropped_writes() -> list[str]:
         ("Why a request was not looked up", set(BypassReason)),
         ("Why a request went to the origin", set(MissReason)),
         ("Whether a response was stored", {STORED, *NoStoreReason}),
+        ("What became of a request that another one was ahead of", set(CollapseOutcome)),
         ("How a background refresh ended", set(RefreshOutcome)),
         ("What went wrong in a tier", {*Trouble, *dropped_writes()}),
     ],

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from meshcache.engine.collapse import LONGEST_HOLD, SPACING, Flight, Flights, Member, State, Verdict, Word
+from meshcache.engine.collapse import LONGEST_HOLD, SPACING, Herd, Herds, Member, State, Verdict, Word
 
 KEY = b"k"
 
@@ -70,15 +70,15 @@ class Time:
 
 
 class Bench:
-    """Flights, and what their members were told."""
+    """Herds, and what their members were told."""
 
     def __init__(self, slots: int = 2) -> None:
         self.time = Time()
-        self.settled: list[Flight] = []
-        self.flights = Flights(slots=slots, waits=self.time, settle=self.settled.append)
+        self.settled: list[Herd] = []
+        self.herds = Herds(slots=slots, waits=self.time, settle=self.settled.append)
 
     def join(self, patience: float = 10.0, *, fits: bool = True, stands_in: bool = False, key: bytes = KEY) -> Member:
-        member = self.flights.join(key, patience, lambda _: fits, lambda: stands_in)
+        member = self.herds.join(key, patience, lambda _: fits, lambda: stands_in)
         assert member is not None
         return member
 
@@ -114,7 +114,7 @@ def test_the_first_leads_and_the_others_get_its_answer(bench: Bench) -> None:
     assert verdicts(followers) == [Verdict.ANSWERED] * 50
     assert followers[0].signal is not None
     assert followers[0].signal.words[0].candidate is ANSWER  # type: ignore[attr-defined]
-    assert len(bench.flights) == 0
+    assert len(bench.herds) == 0
     assert bench.settled[0].answered
 
 
@@ -236,7 +236,7 @@ def test_the_answer_of_one_whose_time_was_up_is_as_good_as_the_leaders(bench: Be
     assert told(followers[0]) is Verdict.ANSWERED
     leader.shared(ANSWER)
     leader.leave()
-    assert len(bench.flights) == 0
+    assert len(bench.herds) == 0
 
 
 def test_those_for_whom_the_answer_is_not_are_released(bench: Bench) -> None:
@@ -248,12 +248,12 @@ def test_those_for_whom_the_answer_is_not_are_released(bench: Bench) -> None:
 
 def test_who_would_lead_waits_first_in_the_queue_for_another_process(bench: Bench) -> None:
     leader, followers = bench.crowd(2)
-    flight = leader.flight
-    bench.flights.follow(flight)
+    herd = leader.herd
+    bench.herds.follow(herd)
     assert leader.waits
     followers.append(bench.join())
     assert verdicts([leader, *followers]) == [None] * 4
-    bench.flights.lead(flight)
+    bench.herds.lead(herd)
     assert verdicts([leader, *followers]) == [Verdict.TAKE_OVER, None, None, None]
     leader.shared(ANSWER)
     assert verdicts(followers) == [Verdict.ANSWERED] * 3
@@ -261,36 +261,36 @@ def test_who_would_lead_waits_first_in_the_queue_for_another_process(bench: Benc
 
 def test_another_process_that_never_gets_on_is_not_waited_for_too_long(bench: Bench) -> None:
     leader, followers = bench.crowd(2)
-    bench.flights.follow(leader.flight)
+    bench.herds.follow(leader.herd)
     bench.time.pass_by(10.0)
     assert verdicts([leader, *followers]) == [Verdict.RELEASED] * 3
-    assert leader.flight.closed
+    assert leader.herd.closed
 
 
 def test_another_process_tells_that_there_is_nothing_to_share(bench: Bench) -> None:
     leader, followers = bench.crowd(2)
-    bench.flights.follow(leader.flight)
-    bench.flights.open(leader.flight)
+    bench.herds.follow(leader.herd)
+    bench.herds.open(leader.herd)
     assert verdicts([leader, *followers]) == [Verdict.RELEASED, Verdict.RELEASED, None]
 
 
-def test_a_flight_from_which_all_have_gone_has_ended(bench: Bench) -> None:
+def test_a_herd_from_which_all_have_gone_has_ended(bench: Bench) -> None:
     leader, followers = bench.crowd(2)
-    bench.flights.follow(leader.flight)
+    bench.herds.follow(leader.herd)
     for member in (*followers, leader):
         member.leave()
-    assert leader.flight.closed
-    assert bench.settled == [leader.flight]
-    bench.flights.lead(leader.flight)
-    bench.flights.follow(leader.flight)
-    bench.flights.open(leader.flight)
+    assert leader.herd.closed
+    assert bench.settled == [leader.herd]
+    bench.herds.lead(leader.herd)
+    bench.herds.follow(leader.herd)
+    bench.herds.open(leader.herd)
     assert not bench.join().waits
 
 
 def test_more_than_may_wait_go_by_themselves(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meshcache.engine.collapse.MOST_WAITING", 2)
     bench.crowd(2)
-    assert bench.flights.join(KEY, 1.0, lambda _: True, lambda: False) is None
+    assert bench.herds.join(KEY, 1.0, lambda _: True, lambda: False) is None
 
 
 class Histories(RuleBasedStateMachine):
@@ -328,7 +328,7 @@ class Histories(RuleBasedStateMachine):
     def another_process(self, data: st.DataObject, what: str) -> None:
         if self.members:
             member = data.draw(st.sampled_from(self.members))
-            getattr(self.bench.flights, what)(member.flight)
+            getattr(self.bench.herds, what)(member.herd)
 
     @rule(seconds=st.sampled_from([0.001, 0.01, 0.3, 1.0, 5.0]))
     def wait(self, seconds: float) -> None:
@@ -339,21 +339,21 @@ class Histories(RuleBasedStateMachine):
         now = self.bench.time.now()
         for member in self.members:
             if member.waits:
-                assert now < member.deadline or member.flight.timer_at <= now, "told in time"
+                assert now < member.deadline or member.herd.timer_at <= now, "told in time"
                 assert told(member) is None
-                assert member in member.flight.waiting
-                assert not member.flight.closed
-                assert member.flight.timer is not None
-                assert member.flight.timer_at <= min(one.due for one in member.flight.waiting)
+                assert member in member.herd.waiting
+                assert not member.herd.closed
+                assert member.herd.timer is not None
+                assert member.herd.timer_at <= min(one.due for one in member.herd.waiting)
             elif isinstance(member.signal, Box) and member not in self.left:
                 assert told(member) is not None, "whoever does not wait has been told"
-        for flight in self.bench.flights._flights.values():
-            assert flight.waiting or flight.asking
-            if flight.waiting and not flight.remote:
-                assert flight.asking, "someone asks while others wait"
-            assert len(flight.asking) <= (self.SLOTS if flight.open else 1)
-            if flight.open and flight.waiting:
-                assert len(flight.asking) == self.SLOTS
+        for herd in self.bench.herds._herds.values():
+            assert herd.waiting or herd.asking
+            if herd.waiting and not herd.remote:
+                assert herd.asking, "someone asks while others wait"
+            assert len(herd.asking) <= (self.SLOTS if herd.open else 1)
+            if herd.open and herd.waiting:
+                assert len(herd.asking) == self.SLOTS
 
     def teardown(self) -> None:
         if hasattr(self, "bench"):
@@ -361,8 +361,8 @@ class Histories(RuleBasedStateMachine):
             assert not any(member.waits for member in self.members)
             for member in self.members:
                 member.leave()
-            assert len(self.bench.flights) == 0
-            assert all(flight.closed for flight in {member.flight for member in self.members})
+            assert len(self.bench.herds) == 0
+            assert all(herd.closed for herd in {member.herd for member in self.members})
 
 
 TestHistories = Histories.TestCase

@@ -54,6 +54,7 @@ def test_the_whole_of_a_policy(compiled: Compile) -> None:
             cookies: [sid]
             body: none
             partition: [revision, {header: X-Tenant}]
+          collapse: {enabled: true, maxWait: 2s500ms}
           refresh: {via: replica, maxConcurrent: 3}
         """
     ).policies["full"]
@@ -89,6 +90,7 @@ def test_the_whole_of_a_policy(compiled: Compile) -> None:
             partition_headers=("x-tenant",),
             fingerprint=policy.key.fingerprint,
         ),
+        collapse_wait=2.5,
         refresh_max_concurrent=3,
         refresh_via="replica",
     )
@@ -100,6 +102,7 @@ def test_a_policy_with_nothing_in_it_has_defaults(compiled: Compile) -> None:
     assert policy.freshness == c.Freshness()
     assert policy.tiers.hot == c.TierLimits(30.0, 1 << 20, 0.005)
     assert policy.placement == c.Placement()
+    assert policy.collapse_wait == 10.0
     assert policy.key.methods == {"GET", "HEAD"}
     assert policy.key.host is True
 
@@ -218,3 +221,8 @@ def test_a_refresh_goes_only_to_clusters_that_were_named_at_the_start(compiled: 
 def test_away_from_the_sidecar_any_cluster_may_be_named(compiled: Compile) -> None:
     assert compiled(VIA).policies["x"].refresh_via == "replica"
     assert compiled(VIA.replace("replica", "envoy")).policies["x"].refresh_via == ""
+
+
+def test_requests_that_are_not_collapsed_do_not_wait(compiled: Compile) -> None:
+    spec = "spec: {collapse: {enabled: false, maxWait: 5s}}"
+    assert compiled(f"\nkind: CachePolicy\nmetadata: {{name: p}}\n{spec}\n").policies["p"].collapse_wait == 0.0

@@ -9,6 +9,7 @@ from meshcache.engine.exchange import Exchange
 from meshcache.engine.fill import CopyBudget
 from meshcache.engine.flights import Flights
 from meshcache.engine.keeper import Keeper
+from meshcache.engine.leadership import Leadership
 from meshcache.engine.leases import NoFleet
 from meshcache.engine.refreshes import Refreshes
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from meshcache.decisions import RefreshCause
     from meshcache.engine.fill import Target
     from meshcache.engine.lookup import Candidate
-    from meshcache.engine.ports import FleetLeases, Leases, Meter, Refresher, Renderer, Spawn
+    from meshcache.engine.ports import FleetLeases, Meter, PodLeases, Refresher, Renderer, Spawn, Waits
     from meshcache.message import Request
     from meshcache.policy.compiled import KeySpec
     from meshcache.policy.snapshot import Snapshot
@@ -35,20 +36,22 @@ class Cache:
         self,
         *,
         stack: TierStack,
-        leases: Leases,
+        leases: PodLeases,
         refresher: Refresher | None,
         meter: Meter,
         clock: Callable[[], float],
         spawn: Spawn,
+        waits: Waits,
         render: Renderer,
         copy_bytes: int,
         fleet: FleetLeases | None = None,
         flights: Flights | None = None,
+        workers: int = 1,
     ) -> None:
         """`clock` gives Unix seconds; `copy_bytes` bounds the bodies that are being copied at one time.
 
-        `leases` are the pod's, `fleet` those of all pods; None when there is nothing that they share.
-        `flights` bounds the large answers that are on their way.
+        `leases` are the pod's, `fleet` those of all pods; None when there is nothing that they share. `flights` bounds
+        the large answers that are on their way. `workers`: how many processes the pod's requests are spread over.
         """
         self.snapshot: Snapshot | None = None
         """The policies in force; see `install`."""
@@ -61,6 +64,15 @@ class Cache:
         self.flights = flights or Flights(clock)
         self.keeper = Keeper(stack, meter, render, clock, self.copies)
         self.completions = Completions(self, leases)
+        self.leadership = Leadership(
+            leases=leases,
+            fleet=fleet,
+            spawn=spawn,
+            waits=waits,
+            meter=meter,
+            when_written=stack.when_written,
+            workers=workers,
+        )
         self._refreshes = Refreshes(self, leases, fleet or NoFleet(), spawn)
 
     def install(self, snapshot: Snapshot) -> None:

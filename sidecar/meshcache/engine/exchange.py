@@ -1,12 +1,13 @@
 """One request from its headers to the end of its response: look-up, answer or forward, then store.
 
-The order of calls is `start`, `search` when `start` could not decide from memory, `on_response` when the outcome
-is to be watched, `on_body` for each chunk and `on_end` when the body is complete. `close` ends it early: what was
-copied so far is dropped, so that a response cut off is never stored.
+The order of calls is `start`, `search` when `start` could not decide from memory, `wait` when another request for the
+same is ahead, `on_response` when the outcome is to be watched, `on_body` for each chunk and `on_end` when the body is
+complete. `close` ends it early: what was copied so far is dropped, so that a response cut off is never stored.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReason, RefreshCause
@@ -15,14 +16,15 @@ from meshcache.engine.admission import bypass_reason, effective_method
 from meshcache.engine.answers import answer, nothing_cached
 from meshcache.engine.chunks import WHOLE_BYTES
 from meshcache.engine.epochs import UNKNOWN
-from meshcache.engine.fill import unstorable
+from meshcache.engine.filling import begin_fill
+from meshcache.engine.following import ALONE, Place, may_collapse
+from meshcache.engine.herd import Verdict
 from meshcache.engine.judge import Use, may_stand_in, use
 from meshcache.engine.key import cache_key
-from meshcache.engine.lookup import Candidate, Lookup
-from meshcache.engine.outcome import Forward, Pass
+from meshcache.engine.lookup import Candidate, Lookup, newer
+from meshcache.engine.outcome import Answer, Forward, Pass, Wait
 from meshcache.engine.parts import PARTIAL_CONTENT, is_part
 from meshcache.engine.placement import promoted_tiers
-from meshcache.engine.ranged import part_to_keep
 from meshcache.engine.refresh import POPULAR, refresh_way
 from meshcache.experiment.assignment import AssignedBy
 from meshcache.policy.identity import OPEN
@@ -37,11 +39,9 @@ if TYPE_CHECKING:
 
     from meshcache.engine.cache import Cache
     from meshcache.engine.fill import Fill
-    from meshcache.engine.outcome import Answer
     from meshcache.message import Request, Response
     from meshcache.policy.compiled import CacheStatus
     from meshcache.policy.snapshot import Selection
-    from meshcache.rfc.ranges import ContentRange
 
 
 class Exchange:
@@ -54,6 +54,7 @@ class Exchange:
         "_fill",
         "_forwarded",
         "_lookup",
+        "_place",
         "_reserved",
         "_stripped",
         "now",
@@ -70,13 +71,14 @@ class Exchange:
         self._candidate: Candidate | None = None
         self._forwarded: Forward | None = None
         self._fill: Fill | None = None
+        self._place: Place = ALONE
         self._stripped: tuple[str, ...] = ()
         self._counted = False
         self._reserved = 0
 
     # -- the request -------------------------------------------------------------------------------------------
 
-    def start(self) -> Answer | Forward | None:
+    def start(self) -> Answer | Forward | Wait | None:
         """Decide without waiting; None when the lower tiers have to be asked."""
         request = self.request
         reason = bypass_reason(request)
@@ -126,10 +128,12 @@ class Exchange:
         if lookup.absent() or (candidate is not None and self._may_serve_while_refreshing(lookup, candidate)):
             if candidate is None and self._cache.completions.worthwhile(lookup):
                 return None
-            return self._decide(lookup, candidate)
+            outcome = self._decide(lookup, candidate)
+            # Other pods are asked before the origin is, and that takes a round trip.
+            return None if isinstance(outcome, Forward) and self._place.asks_others else outcome
         return None
 
-    async def search(self) -> Answer | Forward:
+    async def search(self) -> Answer | Forward | Wait:
         """Decide with the lower tiers. To be called when `start` returned None."""
         lookup = self._lookup
         assert lookup is not None  # noqa: S101 - start() has set it before it returns None
@@ -139,11 +143,38 @@ class Exchange:
             # Tiny and asked for by every request for the resource: kept in memory whatever its reader has earned.
             self._cache.keeper.promote_index(lookup.target(), lookup.index, self.now)
         if candidate is None and self._cache.completions.worthwhile(lookup):
-            return await self._complete(lookup) or self._decide(lookup, None)
-        return self._decide(lookup, candidate)
+            completed = await self._complete(lookup)
+            if completed is not None:
+                return completed
+        outcome = self._decide(lookup, candidate)
+        if isinstance(outcome, Forward) and not await self._place.confirm():
+            return Wait(self._place.left)
+        return outcome
+
+    async def wait(self) -> Answer | Forward:
+        """Decide once the request that is ahead has been answered, has failed, or has been waited for long enough."""
+        lookup, place = self._lookup, self._place
+        assert lookup is not None  # noqa: S101 - a request that waits has been looked up
+        while True:
+            word = await place.word()
+            self.now = self._cache.clock()
+            if word.verdict is Verdict.FAILED and self._candidate is not None and place.stands_in():
+                return self._answer(lookup, Decision.STALE_IF_ERROR, self._candidate)
+            handed = word.candidate if word.candidate is not None and lookup.alive(word.candidate) else None
+            lookup.renew(self.now)
+            candidate = self._candidate = newer(lookup.in_memory(), handed)
+            # Else the answer may have been stored by another process, and what is to be stored needs epochs of now.
+            if (candidate is not None and place.fits(candidate)) or lookup.absent():
+                outcome = self._decide(lookup, candidate)
+            else:
+                outcome = await self.search()
+            if not isinstance(outcome, Wait):
+                place.goes_on(word.verdict, asks=isinstance(outcome, Forward) and outcome.watch)
+                return outcome
 
     def forward_unseen(self) -> Forward:
         """Give the look-up up: the request goes to the origin and its answer is not stored (no epoch is known)."""
+        self._place.leave()
         if self._lookup is not None:
             self._lookup.epochs = UNKNOWN
         return self._forward(Decision.MISS, MissReason.URI_MISS if self._candidate is None else MissReason.STALE)
@@ -178,6 +209,7 @@ class Exchange:
                 and self._can_answer_late(candidate)
             ):
                 self.now = now
+                self._place.failed()
                 return self._asked(lookup, Decision.STALE_IF_ERROR, candidate, response.status)
             if response.status == 200 and self.request.method == "HEAD" and response.from_origin:
                 made = self._by_head(lookup, candidate, response, now)
@@ -195,7 +227,9 @@ class Exchange:
         """The body is complete: store the response."""
         fill, self._fill = self._fill, None
         if fill is not None:
-            self._cache.keeper.store(fill, self._known)
+            # What those that wait are told may come later, when the exchange is over.
+            place, self._place = self._place, ALONE
+            self._cache.keeper.store(fill, self._known, partial(place.kept, response=fill.response))
 
     def close(self) -> None:
         """The exchange is over, whether or not it was complete. Safe to call more than once."""
@@ -205,12 +239,13 @@ class Exchange:
             self._fill = None
         self._cache.copies.give(self._reserved)
         self._reserved = 0
+        self._place.leave()
         if not self._counted and self._forwarded is not None:
             self._count(self._forwarded.decision, self._forwarded.reason)
 
     # -- parts -------------------------------------------------------------------------------------------------
 
-    def _decide(self, lookup: Lookup, candidate: Candidate | None) -> Answer | Forward:
+    def _decide(self, lookup: Lookup, candidate: Candidate | None) -> Answer | Forward | Wait:
         """What is done with the best that there is."""
         if candidate is None:
             return self._ask(lookup, None, lookup.miss_reason)
@@ -228,8 +263,11 @@ class Exchange:
         by_request = verdict is Use.VALIDATE_BY_REQUEST
         return self._ask(lookup, candidate, MissReason.REQUEST if by_request else MissReason.STALE)
 
-    def _ask(self, lookup: Lookup, candidate: Candidate | None, reason: MissReason) -> Answer | Forward:
-        """Nothing stored may be used as it is: the origin is asked, unless the client wants nothing fetched."""
+    def _ask(self, lookup: Lookup, candidate: Candidate | None, reason: MissReason) -> Answer | Forward | Wait:
+        """Nothing stored may be used as it is: the origin is asked, unless the client wants nothing fetched.
+
+        Where another request for the same has gone ahead, this one waits.
+        """
         headers = self.request.headers
         if request_cache_control(headers).only_if_cached:
             self._count(Decision.ONLY_IF_CACHED, reason)
@@ -246,7 +284,11 @@ class Exchange:
         offered = capability(headers, lookup.policy.freshness.targets)
         if offered is not None:
             forward.set_fields.append(offered)
-        return forward
+        if self._place is ALONE:
+            if not may_collapse(lookup, self.request, reason, candidate):
+                return forward
+            self._place = Place(self._cache.leadership, self._cache.meter, lookup, self.request, self._cache.clock)
+        return forward if self._place.goes(candidate) else Wait(self._place.left)
 
     def _is_crowded(self, candidate: Candidate) -> bool:
         return self.request.method != "HEAD" and not self._cache.flights.room(candidate.stored.size)
@@ -326,7 +368,12 @@ class Exchange:
         entry = candidate.entry
         if entry is not None and entry.rendered is None:
             self._cache.keeper.render(candidate.storage, entry, self.now)
+        if lookup.waited and decision is Decision.HIT:
+            decision = Decision.COLLAPSED
         made = answer(lookup, decision, candidate, self.request.headers, self.now)
+        forward = self._forwarded
+        if lookup.waited and forward is not None and isinstance(forward.reason, MissReason):
+            self._place.answers(made, candidate, self.now, forward.reason)
         self._count(decision, "", candidate.tier)
         self._cache.meter.served(candidate.tier, made.size)
         return made
@@ -337,11 +384,13 @@ class Exchange:
             return self._confirmed(lookup, candidate, response, now)
         # A 304 for something else than what was asked about: good for this answer, not for later ones.
         self._cache.keeper.forget(candidate)
+        self._place.leave()
         return self._after_asking(lookup, candidate, response, now, kept=False)
 
     def _confirmed(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer:
         """What is stored, brought up to date by a response that speaks of it, becomes the answer."""
         candidate, refused = self._cache.keeper.freshen(lookup.target(), candidate, response, now)
+        self._place.kept(refused or candidate.stored, response)
         return self._after_asking(lookup, candidate, response, now, kept=refused is None)
 
     def _after_asking(
@@ -385,33 +434,19 @@ class Exchange:
             refused = self._cache.keeper.seen_in_part(lookup.target(), candidate, response, now)
             status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers)
             return Pass(status)
-        refused = self._begin_fill(response, now)
-        if refused is not None:
-            self._cache.keeper.not_stored(refused, self.request, self._known, response.status)
-        elif response.complete:
-            self.on_end()
-        lookup = self._lookup
+        fill = begin_fill(self._cache.keeper, lookup, candidate, self.request.headers, response, now)
+        refused = fill if isinstance(fill, NoStoreReason) else None
+        if isinstance(fill, NoStoreReason):
+            self._cache.keeper.not_stored(fill, self.request, self._known, response.status)
+            self._place.kept(fill, response)
+        else:
+            self._fill = fill
+            if response.complete:
+                self.on_end()
+            else:
+                self._place.head_came(fill)
         status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers) if lookup else ""
         return Pass(status, copy=self._fill is not None)
-
-    def _begin_fill(self, response: Response, now: float) -> NoStoreReason | None:
-        """Begin to copy the response; or why it is not to be stored."""
-        lookup = self._lookup
-        if lookup is None or lookup.epochs is UNKNOWN:
-            # The look-up did not come to an end: nothing tells an invalidation that happens from now on.
-            return NoStoreReason.NO_TIER
-        target = lookup.target()
-        part: ContentRange | None = None
-        if response.status == PARTIAL_CONTENT:
-            part = part_to_keep(lookup, self.request.headers, response, now)
-        reason = unstorable(target, response, part=part is not None)
-        if reason is not None:
-            return reason
-        fill = self._cache.keeper.begin(target, response, now, self._candidate, part)
-        if not fill.fits():
-            return NoStoreReason.TOO_LARGE
-        self._fill = fill
-        return None
 
     @property
     def _known(self) -> Candidate | None:
@@ -424,6 +459,7 @@ class Exchange:
         if fill is not None and fill.refused is not None:
             self._cache.meter.stored(fill.refused)
             fill.release()
+            self._place.kept(fill.refused, fill.response)
 
     def _count(self, decision: Decision, reason: str, tier: str = "", selection: Selection | None = None) -> None:
         if self._counted:

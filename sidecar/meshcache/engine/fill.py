@@ -9,6 +9,7 @@ import msgspec
 
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.chunks import CHUNK_BYTES, INLINE_BYTES
+from meshcache.engine.judge import judge
 from meshcache.engine.lifetime import lifetime
 from meshcache.engine.parts import part_of
 from meshcache.engine.records import StoredResponse
@@ -25,6 +26,7 @@ from meshcache.rfc.vary import parse_vary, selecting_values
 
 if TYPE_CHECKING:
     from meshcache.engine.epochs import Epochs
+    from meshcache.engine.judge import Judgement
     from meshcache.engine.key import CacheKey
     from meshcache.engine.ports import OpenSpool, Spool
     from meshcache.engine.records import VariantIndex
@@ -279,6 +281,10 @@ class Fill:
             self.refused = NoStoreReason.TRUNCATED
             return None
         return msgspec.structs.replace(self._record(b""), chunks=digests, size=self._size, chunk_bytes=CHUNK_BYTES)
+
+    def judged(self) -> Judgement:
+        """How the policy sees the response, before its body is here."""
+        return judge(self._record(b""), self.target.policy.freshness)
 
     def _record(self, body: bytes) -> StoredResponse:
         target, response = self.target, self.response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -27,7 +28,7 @@ from meshcache.rfc.validation import freshened
 from meshcache.rfc.vary import parse_vary, selecting_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from meshcache.engine.fill import CopyBudget, Target
     from meshcache.engine.judge import Judgement
@@ -57,6 +58,14 @@ _KEPT = frozenset(
 LINGER_SECONDS = 300.0
 """For how long an entry is kept beyond its use: the policy may be edited so that it lasts longer, and a client may
 take it stale (`max-stale`)."""
+
+
+Told = Callable[[StoredResponse | NoStoreReason], None]
+"""Hears what is stored, or why nothing is."""
+
+
+def _nobody(_: StoredResponse | NoStoreReason) -> None:
+    pass
 
 
 class Keeper:
@@ -91,30 +100,41 @@ class Keeper:
         """
         return Fill(target, response, now, self.copies, part, partial(self._spool, target, replacing))
 
-    def store(self, fill: Fill, replacing: Candidate | None) -> None:
+    def store(self, fill: Fill, replacing: Candidate | None, told: Told = _nobody) -> None:
         """Store a response that has come in whole, in place of `replacing` where there was one.
 
-        One whose body went to a spool is stored in the background, when all of that is written.
+        One whose body went to a spool is stored in the background, when all of that is written. `told` is called with
+        what is stored then, or why it is not.
         """
         if fill.spool is not None:
-            self._stack.bodies.when_written(fill.spool, partial(self._store_spooled, fill, replacing))
+            self._stack.bodies.when_written(fill.spool, partial(self._store_spooled, fill, replacing, told))
         else:
-            self._store(fill, fill.finish(), replacing)
+            told(self._store(fill, fill.finish(), replacing))
 
-    def _store_spooled(self, fill: Fill, replacing: Candidate | None, digests: tuple[bytes, ...] | None) -> None:
+    def _store_spooled(
+        self, fill: Fill, replacing: Candidate | None, told: Told, digests: tuple[bytes, ...] | None
+    ) -> None:
         if digests is None:
-            self._meter.stored((fill.spool and fill.spool.refused) or NoStoreReason.NO_TIER)
+            reason = (fill.spool and fill.spool.refused) or NoStoreReason.NO_TIER
+            self._meter.stored(reason)
+            told(reason)
         else:
-            self._store(fill, fill.finish_spooled(digests), replacing)
+            told(self._store(fill, fill.finish_spooled(digests), replacing))
 
-    def _store(self, fill: Fill, record: StoredResponse | None, replacing: Candidate | None) -> None:
+    def _store(
+        self, fill: Fill, record: StoredResponse | None, replacing: Candidate | None
+    ) -> StoredResponse | NoStoreReason:
         if record is None:
-            self._meter.stored(fill.refused or NoStoreReason.TRUNCATED)
-        else:
-            self.place(fill.target, record, replacing)
+            reason = fill.refused or NoStoreReason.TRUNCATED
+            self._meter.stored(reason)
+            return reason
+        return self.place(fill.target, record, replacing) or record
 
-    def place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> None:
-        """Store a whole answer, or a part with what is held of the same representation already."""
+    def place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> NoStoreReason | None:
+        """Store a whole answer, or a part with what is held of the same representation already.
+
+        Returns why it went nowhere, if so.
+        """
         if is_part(record):
             outcome = self._place_part(target, record, replacing)
         elif replacing is not None and is_part(replacing.stored):
@@ -124,6 +144,7 @@ class Keeper:
         else:
             outcome = self._place(target, record, replacing)
         self._meter.stored(outcome)
+        return None if outcome == STORED else NoStoreReason(outcome)
 
     def _spool(self, target: Target, replacing: Candidate | None, head: StoredResponse, size: int) -> Spool | None:
         policy = target.policy
@@ -169,12 +190,12 @@ class Keeper:
             tags=tags or old.tags,
         )
         if reason is None:
-            self.place(target, record, candidate)
+            reason = self.place(target, record, candidate)
         else:
             self.not_stored(reason, target.request, candidate, old.status)
-        return Candidate(
-            record, candidate.storage, candidate.tier, judge(record, target.policy.freshness), None
-        ), reason
+        judgement = judge(record, target.policy.freshness)
+        born = target.epochs.born
+        return Candidate(record, candidate.storage, candidate.tier, judgement, None, born), reason
 
     def seen_in_part(
         self, target: Target, candidate: Candidate, response: Response, now: float

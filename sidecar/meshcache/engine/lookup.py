@@ -19,6 +19,7 @@ from meshcache.engine.ranged import answers_ranges, wanted_ranges
 from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.engine.variants import variant_keys
 from meshcache.rfc.negotiation import accepts_codings
+from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
     from meshcache.engine.key import CacheKey
@@ -63,6 +64,7 @@ class Lookup:
         "selection",
         "shown",
         "subject",
+        "waited",
         "wanted",
     )
 
@@ -94,6 +96,8 @@ class Lookup:
         """The ranges that are asked for; None for the whole."""
         self.part: Candidate | None = None
         """What is held of an answer that is not held whole, whether or not it is enough for this request."""
+        self.waited = False
+        """Whether the request was kept to wait for another one's answer."""
         self._has_parts = request.method == "GET"
         self.epochs: Epochs = UNKNOWN
         """Read before the origin is asked, for whoever fills this miss; unknown until `absent` or `below` has run."""
@@ -174,6 +178,29 @@ class Lookup:
         if self.part is not None:
             return MissReason.PARTIAL
         return MissReason.URI_MISS if self.index is None else MissReason.VARY_MISS
+
+    def renew(self, now: float) -> None:
+        """Forget what was learned: the request is looked up once more, and goes to the origin `now` if at all."""
+        self.now = now
+        self.index = None
+        self.part = None
+        self.epochs = UNKNOWN
+
+    def newest_place(self) -> bytes:
+        """The storage key under which the resource's next answer to this request is expected."""
+        return self._places()[0][0]
+
+    def selects(self, stored: StoredResponse) -> bool:
+        """Whether `stored`, which another request has brought, is what this one asks for."""
+        names = tuple(name for name, _ in stored.selecting)
+        return self._is_it(stored, selecting_values(names, self._request.headers) if names else (), part=False)
+
+    def alive(self, candidate: Candidate) -> bool:
+        """Whether that has been neither purged nor, since this request was looked up, invalidated."""
+        stack = self._stack
+        now = stack.nowhere((), self.key.resource)
+        known = now is not None and now.board == self.epochs.board
+        return known and not stack.purged(candidate.born, candidate.stored)
 
     def target(self) -> Target:
         """Where an answer to this request is stored."""

@@ -90,6 +90,14 @@ class Forward:
     """Whether the engine has to see the response."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Keep the request until another one's answer is here."""
+
+    seconds: float
+    """For how long at most."""
+
+
 @dataclass(slots=True)
 class Pass:
     """Hand the origin's response to the client."""

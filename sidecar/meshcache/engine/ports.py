@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from meshcache.decisions import NoStoreReason, RefreshCause, RefreshOutcome, Stage, TierName
+    from meshcache.decisions import CollapseOutcome, NoStoreReason, RefreshCause, RefreshOutcome, Stage, TierName
     from meshcache.engine.fill import CopyBudget
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Headers, Response
@@ -197,6 +197,10 @@ class Meter(Protocol):
 
     def stage(self, stage: Stage, seconds: float) -> None:
         """One stage of a request took this long."""
+        ...
+
+    def collapsed(self, outcome: CollapseOutcome) -> None:
+        """A request was to wait for another one's answer."""
         ...
 
     def refreshed(self, outcome: RefreshOutcome, cause: RefreshCause) -> None:

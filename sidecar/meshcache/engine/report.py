@@ -29,6 +29,13 @@ def hit(lookup: Lookup, decision: Decision, tier: TierName, judgement: Judgement
     return cache_status.hit(ttl=judgement.lifetime - age, detail=_detail(lookup, decision, tier))
 
 
+def collapsed(lookup: Lookup, decision: Decision, tier: TierName, reason: MissReason, ttl: float) -> str:
+    """For an answer that another request has fetched; `reason` is why this one would have gone to the origin."""
+    if lookup.shown in _TERSE:
+        return _terse(lookup.shown)
+    return cache_status.forwarded(reason, ttl=ttl, collapsed=True, detail=_detail(lookup, decision, tier))
+
+
 def asked(
     lookup: Lookup, decision: Decision, tier: TierName, *, by_request: bool, status: int, stored: bool = False
 ) -> str:
@@ -39,7 +46,9 @@ def asked(
     if lookup.shown in _TERSE:
         return _terse(lookup.shown)
     reason = MissReason.REQUEST if by_request else MissReason.STALE
-    return cache_status.forwarded(reason, status=status, stored=stored, detail=_detail(lookup, decision, tier))
+    return cache_status.forwarded(
+        reason, status=status, stored=stored, collapsed=_in_vain(lookup), detail=_detail(lookup, decision, tier)
+    )
 
 
 def completed(lookup: Lookup, tier: TierName, status: int) -> str:
@@ -68,7 +77,9 @@ def passed(
     if lookup.shown in _TERSE:
         return _terse(lookup.shown)
     fwd: cache_status.Forward | MissReason = reason if isinstance(reason, MissReason) else "miss"
-    member = cache_status.forwarded(fwd, stored=refused is None, detail=_detail(lookup, decision, refused))
+    member = cache_status.forwarded(
+        fwd, stored=refused is None, collapsed=_in_vain(lookup), detail=_detail(lookup, decision, refused)
+    )
     return cache_status.append(upstream.get("cache-status"), member)
 
 
@@ -83,6 +94,11 @@ def bypassed(reason: BypassReason | MissReason, upstream: Headers, shown: CacheS
 
 def _terse(shown: CacheStatus, fwd: cache_status.Forward = "miss") -> str:
     return cache_status.forwarded(fwd) if shown == "minimal" else ""
+
+
+def _in_vain(lookup: Lookup) -> bool | None:
+    """What `collapsed` says of a request that went to the origin: False for one that had waited for another."""
+    return False if lookup.waited else None
 
 
 def _detail(lookup: Lookup, decision: Decision, more: TierName | NoStoreReason | None) -> str | None:

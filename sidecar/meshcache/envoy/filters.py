@@ -26,6 +26,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 
 from meshcache.envoy.render import pack
+from meshcache.envoy.timeouts import MAX_MESSAGE_TIMEOUT
 
 INTERNAL_PREFIX = "x-meshcache-"
 """Headers by this prefix are the cache's own: never taken from outside, never let out."""
@@ -78,6 +79,7 @@ def request_strip() -> HttpFilter:
 def ext_proc(*, message_timeout: float) -> HttpFilter:
     """The filter that asks the sidecar, and waits `message_timeout` seconds for each of its replies.
 
+    For a request that waits for another's answer it waits longer, when the sidecar says so.
     Only request headers are sent by default. For what it wants to see of the response the sidecar asks per
     request by `mode_override`, so that a hit and a bypass cost one message. `grpc_service.timeout` and a gRPC
     retry policy are left out on purpose: the first does not bound the wait for a message, the second can add up
@@ -103,6 +105,7 @@ def ext_proc(*, message_timeout: float) -> HttpFilter:
                 ),
                 allow_mode_override=True,
                 message_timeout=timedelta(seconds=message_timeout),
+                max_message_timeout=timedelta(seconds=MAX_MESSAGE_TIMEOUT),
                 request_attributes=list(REQUEST_ATTRIBUTES),
                 response_attributes=list(RESPONSE_ATTRIBUTES),
                 metadata_options=MetadataOptions(

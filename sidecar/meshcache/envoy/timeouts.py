@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from meshcache.policy.values import MOST_WAIT
+
 MARGIN = 0.1
 """Seconds on top of the deadlines: scheduling, a full event loop, the reply's own way back."""
 
 FLOOR = 0.2
 """Seconds: Envoy's own default. Below it, a short pause of the interpreter would cost hits."""
+
+MAX_MESSAGE_TIMEOUT = MOST_WAIT + 35.0
+"""Seconds for which the sidecar may have Envoy wait (`max_message_timeout`), when a request waits for another's answer.
+
+The same whatever the policies say, so that an edit of them needs no new configuration of Envoy: above the largest
+`collapse.maxWait` and the largest look-up that comes after it. What the sidecar asks for is the policy's."""
 
 
 def message_timeout(lookup_budget: float) -> float:

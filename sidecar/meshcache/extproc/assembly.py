@@ -20,6 +20,7 @@ from meshcache.extproc.metering import EngineMeter, TierMeter
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.extproc.request_log import LoggedMeter, LoggingProcessor
 from meshcache.extproc.surroundings import surroundings
+from meshcache.extproc.waits import LoopWaits
 from meshcache.policy.compile import compile_documents
 from meshcache.tiers.base import TierError
 from meshcache.tiers.board import BEAT, Board
@@ -78,6 +79,8 @@ class Service:
             meter=LoggedMeter(metrics) if options.log_requests else EngineMeter(metrics),
             clock=time.time,
             spawn=self._spawn,
+            waits=LoopWaits(),
+            workers=options.workers,
             render=wire.render,
             copy_bytes=Shares.of(options.hot_bytes, options.workers).copies,
             flights=Flights(time.monotonic),

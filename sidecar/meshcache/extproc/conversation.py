@@ -20,7 +20,7 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from grpc.aio import EOF
 
 from meshcache.decisions import Decision, Stage
-from meshcache.engine.outcome import Answer
+from meshcache.engine.outcome import Answer, Forward, Wait
 from meshcache.extproc import large as large_answers
 from meshcache.extproc import wire
 from meshcache.extproc.options import METHOD, SERVICE
@@ -109,22 +109,35 @@ class ExternalProcessor:
             await context.write(_PASS.get(message.WhichOneof("request"), wire.PASS_REQUEST))
             return
         began = time.perf_counter()
+        waited = False
+        exchange: Exchange | None = None
         large: LargeAnswer | None = None
         try:
             exchange = self._cache.open(self._edge.request_of(message))
             outcome = exchange.start()
             if outcome is None:
                 outcome = await self._search(exchange)
+            if isinstance(outcome, Wait):
+                waited = True
+                self._cache.meter.stage(Stage.LOOKUP, time.perf_counter() - began)
+                outcome = await self._wait(exchange, outcome.seconds, context)
             if isinstance(outcome, Answer) and (span := outcome.span) is not None:
                 reply, outcome, large = await self._large(exchange, outcome, span)
             else:
                 reply = self._edge.answer(outcome) if isinstance(outcome, Answer) else wire.forward(outcome)
-            if outcome.decision is not Decision.BYPASS:
+            if not waited and outcome.decision is not Decision.BYPASS:
                 self._cache.meter.stage(Stage.LOOKUP, time.perf_counter() - began)
         except Exception as error:
             self._on_error("request", error)
+            if exchange is not None:
+                exchange.close()
             await context.write(wire.PASS_REQUEST)
             return
+        except asyncio.CancelledError:
+            # The client has left: others may wait for what this request was to bring.
+            if exchange is not None:
+                exchange.close()
+            raise
         if large is not None:
             await large.send(reply, context)
             return
@@ -154,7 +167,20 @@ class ExternalProcessor:
             return self._edge.answer(begun), begun, None
         return self._edge.head(outcome, span[1]), outcome, begun
 
-    async def _search(self, exchange: Exchange) -> Any:
+    async def _wait(self, exchange: Exchange, seconds: float, context: Context) -> Answer | Forward:
+        """What becomes of a request that another one is ahead of; Envoy is told that this takes a while."""
+        began = time.perf_counter()
+        bound = seconds + self._patience
+        await context.write(wire.hold(bound + HEAD_START))
+        try:
+            async with asyncio.timeout(bound):
+                return await exchange.wait()
+        except TimeoutError:
+            return exchange.forward_unseen()
+        finally:
+            self._cache.meter.stage(Stage.COLLAPSE, time.perf_counter() - began)
+
+    async def _search(self, exchange: Exchange) -> Answer | Forward | Wait:
         try:
             async with asyncio.timeout(self._patience):
                 return await exchange.search()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from meshcache.decisions import RefreshCause, RefreshOutcome, Stage, TierName
+    from meshcache.decisions import CollapseOutcome, RefreshCause, RefreshOutcome, Stage, TierName
     from meshcache.observe.metrics import Metrics
     from meshcache.tiers.hooks import ChunkEvent
 
@@ -29,6 +29,10 @@ class EngineMeter:
     def stage(self, stage: Stage, seconds: float) -> None:
         """See `Meter`."""
         self._metrics.observe("request_stage_seconds", (stage,), seconds)
+
+    def collapsed(self, outcome: CollapseOutcome) -> None:
+        """See `Meter`."""
+        self._metrics.inc("collapses_total", (outcome,))
 
     def refreshed(self, outcome: RefreshOutcome, cause: RefreshCause) -> None:
         """See `Meter`."""

@@ -239,6 +239,13 @@ def continue_response(set_fields: Iterable[Field] = (), remove: Iterable[str] = 
     return _bytes(reply)
 
 
+def hold(seconds: float) -> bytes:
+    """The message that has Envoy wait `seconds` more for its reply; at most once before it."""
+    reply = ProcessingResponse()
+    reply.override_message_timeout.FromMilliseconds(max(1, int(seconds * 1000)))
+    return _bytes(reply)
+
+
 def _mutate(mutation: HeaderMutation, set_fields: Iterable[Field], remove: Iterable[str] = ()) -> None:
     for name, value in set_fields:
         option = mutation.set_headers.add()

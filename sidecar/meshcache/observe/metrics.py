@@ -84,6 +84,12 @@ _DEFINITIONS: Final = (
     Definition("policy_refusals_total", "counter", "Policy edits that were refused; the last good set stayed."),
     Definition("store_total", "counter", "Responses that were stored, or why they were not.", ("outcome",)),
     Definition(
+        "collapses_total",
+        "counter",
+        "Requests that met another one for the same key at the origin, by what became of them.",
+        ("outcome",),
+    ),
+    Definition(
         "refreshes_total",
         "counter",
         "Background refreshes by how they ended and why they were begun.",

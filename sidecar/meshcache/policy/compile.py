@@ -320,6 +320,7 @@ def compile_policy(manifest: m.CachePolicy) -> c.Policy:
         tiers=c.Tiers(hot=_limits(tiers.hot), warm=_limits(tiers.warm), cold=_limits(tiers.cold)),
         placement=c.Placement(placement.hot_at, placement.warm_at, placement.promotion == "onHit"),
         key=_key(spec.key),
+        collapse_wait=spec.collapse.max_wait if spec.collapse.enabled else 0.0,
         refresh_max_concurrent=spec.refresh.max_concurrent,
         refresh_via="" if spec.refresh.via == VIA_ENVOY else spec.refresh.via,
     )

@@ -120,6 +120,8 @@ class Policy:
     tiers: Tiers
     placement: Placement
     key: KeySpec
+    collapse_wait: float = 10.0
+    """Seconds for which a request waits for another's answer at most; 0: it does not."""
     refresh_max_concurrent: int = 8
     refresh_via: str = ""
     """The Envoy cluster that refreshes go to; empty: where the refresh address leads."""

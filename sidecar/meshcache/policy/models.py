@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
 
 from meshcache.policy import values as v
 from meshcache.policy.compiled import TARGETS
@@ -178,11 +178,18 @@ class Refresh(Strict):
     max_concurrent: Annotated[int, Field(ge=1, le=1024)] = 8
 
 
+class CollapseSpec(Strict):
+    """Whether requests for one key wait for each other."""
+
+    enabled: bool = True
+    max_wait: Annotated[Duration, AfterValidator(v.max_wait)] = 10.0
+
+
 class PolicySpec(Strict):
     """`CachePolicy.spec`."""
 
     planned: ClassVar[frozenset[str]] = frozenset(
-        {"extends", "evictionOptions", "admission", "collapse", "cost", "semantic", "confidence"}
+        {"extends", "evictionOptions", "admission", "cost", "semantic", "confidence"}
     )
     eviction: Annotated[
         Literal["lru", "ttl"], BeforeValidator(v.later("lru-k", "sieve", "s3-fifo", "w-tinylfu", "gdsf"))
@@ -191,6 +198,7 @@ class PolicySpec(Strict):
     tiers: TiersSpec = TiersSpec()
     placement: PlacementSpec = PlacementSpec()
     key: KeyModel = KeyModel()
+    collapse: CollapseSpec = CollapseSpec()
     refresh: Refresh = Refresh()
 
 

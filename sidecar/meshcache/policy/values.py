@@ -265,3 +265,14 @@ def cold_url(value: object) -> str:
     if scheme not in ("", "file") or (scheme == "file" and not text.startswith("file:///")):
         raise ValueError("expected a folder or a URL such as file:///var/lib/meshcache/cold")
     return text
+
+
+MOST_WAIT: Final = 60.0
+"""Seconds that a policy may let requests wait for another's answer: Envoy has to know a bound from the start."""
+
+
+def max_wait(seconds: float) -> float:
+    """How long a request may wait for another's answer."""
+    if not 0.0 < seconds <= MOST_WAIT:
+        raise ValueError(f"expected a duration above 0s and at most {MOST_WAIT:.0f}s, for example 10s")
+    return seconds

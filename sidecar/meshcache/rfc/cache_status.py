@@ -30,15 +30,21 @@ def forwarded(
     status: int | None = None,
     stored: bool = False,
     ttl: float | None = None,
+    collapsed: bool | None = None,
     detail: str | None = None,
 ) -> str:
     """The member for an answer that took a request to the origin.
 
     `status` is what the origin said to it where that differs from what the client gets, as for a 304 (RFC 9211
-    section 2.3); `stored` whether its answer is kept.
+    section 2.3); `stored` whether its answer is kept; `collapsed` whether it was another request that went, and
+    False when waiting for that one was in vain (section 2.6).
     """
     fwd_status = "" if status is None else f"; fwd-status={status}"
-    return f"{CACHE_NAME}; fwd={reason}{fwd_status}{'; stored' if stored else ''}{_ttl(ttl)}{_detail(detail)}"
+    kept = "; stored" if stored else ""
+    return f"{CACHE_NAME}; fwd={reason}{fwd_status}{kept}{_COLLAPSED[collapsed]}{_ttl(ttl)}{_detail(detail)}"
+
+
+_COLLAPSED = {None: "", True: "; collapsed", False: "; collapsed=?0"}
 
 
 def refused(*, detail: str | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,6 +37,14 @@ class Write:
     """Makes it, or returns False without asking the tier when it has no point any more; raises what the tier raises."""
 
 
+@dataclass(slots=True)
+class _Unwritten:
+    """Of one key: how many writes wait or are under way, and who wants to know when none does."""
+
+    count: int = 0
+    calls: list[Callable[[], None]] = field(default_factory=list)
+
+
 class GuardedTier:
     """Never raises but `CancelledError`; belongs to one event loop.
 
@@ -66,6 +74,8 @@ class GuardedTier:
         self._reported_open = False
         self._waiting: deque[Write] = deque()
         self._waiting_bytes = 0
+        self._unwritten: dict[bytes, _Unwritten] = {}
+        """The keys of which writes wait or are under way."""
         self._flushing: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -102,6 +112,7 @@ class GuardedTier:
             self._hooks.write_dropped(self.name, "queue-full")
             return False
         self._waiting.append(write)
+        self._unwritten.setdefault(write.key, _Unwritten()).count += 1
         self._waiting_bytes += write.size
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
@@ -114,9 +125,19 @@ class GuardedTier:
     def withdraw(self, key: bytes) -> None:
         """Take back the writes of `key` that have not begun."""
         if self._waiting:
-            kept = deque(write for write in self._waiting if write.key != key)
-            self._waiting_bytes = sum(write.size for write in kept)
-            self._waiting = kept
+            before, self._waiting = self._waiting, deque(write for write in self._waiting if write.key != key)
+            self._waiting_bytes = sum(write.size for write in self._waiting)
+            for write in before:
+                if write.key == key:
+                    self._written(write)
+
+    def when_written(self, key: bytes, call: Callable[[], None]) -> None:
+        """Call `call` when no write of `key` waits or is under way, however they went: at once when none is."""
+        unwritten = self._unwritten.get(key)
+        if unwritten is None:
+            call()
+        else:
+            unwritten.calls.append(call)
 
     async def drain(self) -> None:
         """Return when no write waits or is under way."""
@@ -126,8 +147,10 @@ class GuardedTier:
     async def close(self) -> None:
         """Give up what still waits and close the tier."""
         self._closed = True
-        self._waiting.clear()
+        given_up, self._waiting = self._waiting, deque()
         self._waiting_bytes = 0
+        for write in given_up:
+            self._written(write)
         if self._flushing is not None:
             self._flushing.cancel()
             await asyncio.gather(self._flushing, return_exceptions=True)
@@ -142,8 +165,9 @@ class GuardedTier:
         await asyncio.sleep(_LINGER)
         while batch := self._next_batch():
             if not self._writing.allow():
-                for _ in batch:
+                for write in batch:
                     self._hooks.write_dropped(self.name, "breaker-open")
+                    self._written(write)
                 continue
             try:
                 self._judge(await asyncio.gather(*map(self._attempt, batch)))
@@ -159,6 +183,17 @@ class GuardedTier:
         except Exception as error:
             self._count(error)
             return error
+        finally:
+            self._written(write)
+
+    def _written(self, write: Write) -> None:
+        """A write is done with."""
+        unwritten = self._unwritten[write.key]
+        unwritten.count -= 1
+        if not unwritten.count:
+            del self._unwritten[write.key]
+            for call in unwritten.calls:
+                call()
 
     async def _delete(self, key: bytes) -> bool:
         await self.tier.delete(key)

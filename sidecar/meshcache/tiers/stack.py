@@ -256,6 +256,22 @@ class TierStack:
             return None
         return self.bodies.spool(where, ttl, owner=owner, budget=budget, expected=size)
 
+    def when_written(self, keys: Iterable[bytes], call: Callable[[], None]) -> None:
+        """Call `call` when no write of any of `keys` waits or is under way in the lower tiers."""
+        left = 1
+
+        def one_less() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                call()
+
+        for key in keys:
+            for lower in self._lower.values():
+                left += 1
+                lower.when_written(key, one_less)
+        one_less()
+
     async def invalidate(self, resource: bytes) -> None:
         """Make everything stored for `resource` dead: here at once, in a store shared by a fleet very soon.
 

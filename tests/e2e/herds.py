@@ -1,0 +1,87 @@
+"""Many requests at once over bare sockets, and an origin that sees how many of them come to it at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from scripted_origin import Asked, Wire, reply
+
+PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Got:
+    """One answer as it came."""
+
+    status: int
+    head: str
+    body: bytes
+    seconds: float
+
+    @property
+    def cache_status(self) -> str:
+        """The field, empty without one."""
+        found = re.search(r"^cache-status: (.*)\r$", self.head, re.MULTILINE | re.IGNORECASE)
+        return found[1] if found else ""
+
+
+async def ask(port: int, path: str, *fields: tuple[str, str]) -> Got:
+    """One request on a connection of its own."""
+    began = time.monotonic()
+    async with asyncio.timeout(PATIENCE):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        try:
+            lines = [f"GET {path} HTTP/1.1", "host: herd.example", "connection: close"]
+            lines += [f"{name}: {value}" for name, value in fields]
+            writer.write("\r\n".join(lines).encode() + b"\r\n\r\n")
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        finally:
+            writer.close()
+    text = head.decode("latin-1") + "\r\n"
+    length = re.search(r"^content-length: (\d+)\r$", text, re.MULTILINE | re.IGNORECASE)
+    assert length is None or int(length[1]) == len(body), "cut short"
+    return Got(int(text.split(" ")[1]), text, body, time.monotonic() - began)
+
+
+async def herd(port: int, path: str, number: int, *fields: tuple[str, str]) -> list[Got]:
+    """So many of them at once."""
+    return await asyncio.gather(*(ask(port, path, *fields) for _ in range(number)))
+
+
+def summary(answers: list[Got]) -> Counter[str]:
+    """How they came about."""
+    return Counter(re.sub(r"; ttl=-?\d+|; detail=.*", "", one.cache_status) or "untouched" for one in answers)
+
+
+@dataclass
+class SlowStep:
+    """A step of `ScriptedOrigin` that takes `seconds`, answers with a number, and counts what it has at once."""
+
+    seconds: float
+    fields: tuple[tuple[str, str], ...] = (("cache-control", "max-age=60"),)
+    body: bytes = b""
+    now: int = 0
+    most: int = 0
+    times: int = 0
+    most_after_first: int = 0
+    arrivals: list[float] = field(default_factory=list)
+    later: float | None = None
+    """Seconds for all but the first."""
+
+    async def __call__(self, asked: Asked, wire: Wire) -> None:
+        self.times += 1
+        number = self.times
+        self.now += 1
+        self.arrivals.append(time.monotonic())
+        self.most = max(self.most, self.now)
+        if number > 1:
+            self.most_after_first = max(self.most_after_first, self.now)
+        try:
+            await asyncio.sleep(self.seconds if number == 1 or self.later is None else self.later)
+        finally:
+            self.now -= 1
+        await wire.send(reply(200, self.fields, self.body or b"%s %d" % (asked.target.encode(), number)))
