@@ -56,8 +56,16 @@ async def test_no_such_range(mesh, origin, path):
     head, _, body = raw.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 416 ")
     assert b"\r\ncontent-range: bytes */16384" in head
+    assert b"content-type" not in head
     assert b"\r\ncontent-length: 0" in head
     assert body == b""
+
+
+async def test_a_range_of_something_without_a_type(mesh, origin, path):
+    origin.script(path, reply(200, [FRESH], BODY))
+    assert await mesh.settled(path)
+    answer = await mesh.get(path, {"range": "bytes=0-9"})
+    assert (answer.status_code, answer.headers["content-type"]) == (206, "")
 
 
 async def test_head_and_another_version_get_the_whole(mesh, origin, path):

@@ -305,3 +305,21 @@ async def test_an_origin_that_errs_about_the_end(tmp_path: Path) -> None:
         for value, body in (("bytes=-5", b"01234"), ("bytes=6-8", b"234"), ("bytes=6-", b"234"), ("bytes=-1", b"4")):
             got = await rig.get(headers={"range": value})
             assert (got.status, got.body, got.decision) == (206, body, "hit")
+
+
+async def test_small_pieces_of_something_large_are_not_gathered(tmp_path: Path) -> None:
+    """Each would have all the others written again."""
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.does("/a", Ranged())
+        for value, stored in (
+            ("bytes=0-63", True),
+            ("bytes=70-72", False),
+            ("bytes=70-75", True),
+            ("bytes=64-69", True),
+        ):
+            await rig.get(headers={"range": value})
+            assert ((await rig.get(headers={"range": value})).decision == "hit") is stored
+        await rig.get(headers={"range": "bytes=76-98"})
+        await rig.get(headers={"range": "bytes=99-"})
+        got = await rig.get()
+        assert (got.body, got.decision) == (BODY, "hit"), "what completes it is welcome"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from meshcache.engine.fill import Fill, unstorable
+from meshcache.engine.fill import unstorable
 from meshcache.engine.judge import Use, judge, use
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.parts import PARTIAL_CONTENT, combined, gap_of, is_part, strong_validator_of, total_of
@@ -95,9 +95,8 @@ class Completions:
         )
         request = replace(request, headers=Headers((*request.headers, *fields)))
         target = target.asking(request.headers)
-        response, body = await cache.refresher.fetch(
-            request, target.policy.tiers.largest(), cache.copies, within=WAIT_SECONDS
-        )
+        limit = min(MOST_REST_BYTES, target.policy.tiers.largest())
+        response, body = await cache.refresher.fetch(request, limit, cache.copies, within=WAIT_SECONDS)
         now = cache.clock()
         said = None
         if response.status == PARTIAL_CONTENT:
@@ -106,9 +105,13 @@ class Completions:
         if reason is not None:
             cache.keeper.not_stored(reason, target.request, part, response.status)
             return None
-        fill = Fill(target, response, now, cache.copies, said)
-        if not fill.fits() or not fill.add(body):
+        fill = cache.keeper.begin(target, response, now, part, said)
+        if not fill.fits() or not await fill.add_all(body):
             fill.release()
+            return None
+        if fill.spool is not None:
+            # Another version, too large to be sent before it is written.
+            cache.keeper.store(fill, part)
             return None
         record = fill.finish()
         if record is None:

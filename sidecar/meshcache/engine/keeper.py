@@ -15,7 +15,15 @@ from meshcache.engine.fill import NOT_REPLAYED, Fill, supersedes, unstorable
 from meshcache.engine.judge import judge
 from meshcache.engine.key import part_key, resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
-from meshcache.engine.parts import OF_ONE_CONTENT, combined, completed, is_part, strong_validator_of, total_of
+from meshcache.engine.parts import (
+    MOST_REWRITTEN,
+    OF_ONE_CONTENT,
+    combined,
+    completed,
+    is_part,
+    strong_validator_of,
+    total_of,
+)
 from meshcache.engine.placement import earned_tiers, with_tiers_of
 from meshcache.engine.records import Entry, StoredResponse
 from meshcache.engine.variants import with_field_set
@@ -294,6 +302,8 @@ class Keeper:
         merged = completed(part)
         if base is not None and is_part(merged):
             merged = combined(base, part)
+            if is_part(merged) and len(part.body) * MOST_REWRITTEN < len(merged.body):
+                return NoStoreReason.PARTIAL
         if not is_part(merged):
             if base is not None:
                 self._stack.delete(place)

@@ -26,6 +26,10 @@ MOST_PIECES: Final = 16
 MOST_GATHERED_BYTES: Final = 4 << 20
 """Pieces that do not make a whole are gathered up to here: each new one means that all are written again."""
 
+MOST_REWRITTEN: Final = 16
+"""A piece is gathered when it is at least this fraction of all that would be written again with it: many small ranges
+of a large answer cost no more than so many times their own bytes."""
+
 OF_ONE_CONTENT: Final = frozenset({"content-digest", "content-length", "content-md5", "content-range"})
 """Fields of the content that was sent, and so wrong beside other bytes of the same representation (RFC 9530 section 2,
 RFC 2616 section 14.15)."""

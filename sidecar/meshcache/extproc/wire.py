@@ -155,11 +155,7 @@ def _from_origin(message: ProcessingRequest) -> bool:
 
 def render(stored: StoredResponse) -> bytes:
     """The head of a hit, serialised once and kept beside the entry in process memory: status and stored fields."""
-    fields = stored.fields
-    if stored.length and not any(name == "content-type" for name, _ in fields):
-        # Envoy would make it text/plain. An empty type says as little as none: whoever reads it looks for himself.
-        fields = (*fields, ("content-type", ""))
-    return _head(stored.status, fields)
+    return _head(stored.status, _typed(stored.fields) if stored.length else stored.fields)
 
 
 def answer(outcome: Answer) -> bytes:
@@ -172,9 +168,19 @@ def answer(outcome: Answer) -> bytes:
         return _complete(_head(304, not_modified_fields(stored.fields)), added, b"")
     part = outcome.excerpt
     if part is not None:
-        return _complete(_head(part.status, part.fields), added, part.body)
+        return _complete(_head(part.status, _typed(part.fields) if part.body else part.fields), added, part.body)
     head = outcome.rendered
     return _complete(render(stored) if head is None else head, added, stored.body)
+
+
+def _typed(fields: tuple[Field, ...]) -> tuple[Field, ...]:
+    """The fields of an answer with a body. Without a `content-type` Envoy would make it text/plain.
+
+    An empty one says as little as none: whoever reads it looks for himself.
+    """
+    if any(name == "content-type" for name, _ in fields):
+        return fields
+    return (*fields, ("content-type", ""))
 
 
 def _head(status: int, fields: Iterable[Field]) -> bytes:
