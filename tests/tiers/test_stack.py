@@ -276,7 +276,7 @@ async def test_a_board_that_is_lost_loses_no_invalidation_for_longer_than_a_seco
 
 
 async def test_what_waits_to_be_verified_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.stack, "_opening_bytes", 3 * MIB)
+    monkeypatch.setattr(bench.stack._opener, "_opening_bytes", 3 * MIB)
     for number in range(16):
         bench.store(number, COLD, body=b"x" * MIB)
     assert await bench.stack.drain(10)

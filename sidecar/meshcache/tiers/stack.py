@@ -9,37 +9,32 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import NoStoreReason, Stage, TierName
-from meshcache.engine.epochs import UNKNOWN, Epochs, born_of
-from meshcache.engine.purges import ALIVE, DEAD, Verdict
+from meshcache.engine.epochs import UNKNOWN, Epochs
 from meshcache.engine.records import StoredResponse
-from meshcache.tiers.base import TierError, TierRead, Trouble
+from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.bodies import Bodies
-from meshcache.tiers.envelope import LARGE, BadEnvelope, Envelope, held_size, record_size, seal, unseal
+from meshcache.tiers.envelope import LARGE, held_size, record_size, seal
 from meshcache.tiers.guarded import GuardedTier, Write
 from meshcache.tiers.hooks import NoHooks, TierHooks
 from meshcache.tiers.memory import HotEntry
+from meshcache.tiers.opening import CLOCK_SKEW, Opener
+from meshcache.tiers.places import chosen_tiers, fitting_tiers, in_chunks, limits_of, residence
 from meshcache.tiers.purges import Purges
 from meshcache.tiers.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeGuard
 
     from meshcache.engine.fill import CopyBudget
     from meshcache.engine.purge_state import Born
     from meshcache.engine.records import Entry, Record
-    from meshcache.policy.compiled import TierLimits, Tiers
+    from meshcache.policy.compiled import Tiers
     from meshcache.tiers.base import Tier
     from meshcache.tiers.board import Board
     from meshcache.tiers.memory import MemoryTier
     from meshcache.tiers.signing import Keyring
     from meshcache.tiers.spool import Spool
 
-_CLOCK_SKEW = 60.0
-"""Seconds by which the clock of another writer may be ahead; what claims to be from later is not used."""
-_PODS_APART = 2.0
-"""Seconds by which the clocks of pods usually agree: what another pod wrote so soon after an invalidation by this one
-is not used here."""
 _BOARD_CHECK = 1.0
 """Seconds between two looks at whether the board's file is still the one that is mapped."""
 
@@ -108,11 +103,10 @@ class TierStack:
         }
         self._fleet = next((lower for lower in self._lower.values() if not lower.tier.on_board), None)
         self._threads = Threads("seal", 1)
+        self._opener = Opener(board, keyring, self._purges, self._hooks, self._threads, opening_bytes)
         self.bodies = Bodies(self._lower, self._hooks, clock)
         """Bodies that are stored in chunks."""
         self._invalidating: set[asyncio.Task[None]] = set()
-        self._opening = 0
-        self._opening_bytes = opening_bytes
         self._board_checked = clock()
         self._closed = False
 
@@ -125,7 +119,7 @@ class TierStack:
             return None
         if entry.epoch != self._board.epoch(resource):
             self._hooks.entry_refused(TierName.HOT, "epoch")
-        elif not -_CLOCK_SKEW <= now - entry.stored_at < limits.hot.ttl:
+        elif not -CLOCK_SKEW <= now - entry.stored_at < limits.hot.ttl:
             self._hooks.entry_refused(TierName.HOT, "residence")
         elif entry.checked == self._board.purges:
             return entry
@@ -156,7 +150,7 @@ class TierStack:
         for name, lower in self._lower.items():
             if lower.tier.absent(key):
                 continue
-            bounds = _limits(limits, name)
+            bounds = limits_of(limits, name)
             began = self._clock()
             read = await lower.read(partial(lower.tier.get, key, resource), bounds.deadline)
             self._hooks.stage(Stage.WARM if name is TierName.WARM else Stage.COLD, self._clock() - began)
@@ -164,14 +158,17 @@ class TierStack:
                 continue
             if lower is self._fleet:
                 epochs = Epochs(epochs.board, read.epoch, born)
-            envelope = await self._opened(lower, key, resource, read, epochs, bounds, now)
-            if envelope is None:
-                continue
-            verdict = self._judged(lower, read, envelope)
-            if verdict.dead:
+            shared = lower is self._fleet
+            envelope = await self._opener.open(lower, key, resource, read, epochs, bounds.ttl, now, shared=shared)
+            verdict = None if envelope is None else self._opener.judge(name, read, envelope, shared=shared)
+            if envelope is None or verdict is None:
                 continue
             record = envelope.record
-            if not _in_chunks(record) or await self.bodies.whole(lower, key, record, bounds.deadline):
+            if verdict.dead:
+                if in_chunks(record):
+                    self.bodies.drop(record)
+                continue
+            if not in_chunks(record) or await self.bodies.whole(lower, key, record, bounds.deadline):
                 return Found(record, name, epochs, verdict.stale_since)
         return Found(None, None, epochs)
 
@@ -196,7 +193,7 @@ class TierStack:
         (`no-freshness`), too many writes wait (`no-memory`), or no tier takes it (`no-tier`).
         """
         size = record_size(entry.record)
-        chosen = self._chosen(entry.tiers, entry.limits, size, in_chunks=_in_chunks(entry.record))
+        chosen = chosen_tiers(self._lower, entry.tiers, entry.limits, size, chunked=in_chunks(entry.record))
         for name in entry.tiers:
             if name not in chosen:
                 # It has been replaced there, too: an older one would be found first.
@@ -208,19 +205,17 @@ class TierStack:
 
         `entry.expires_in` is what is left of the record's use, so that being popular never makes it live longer.
         """
-        in_chunks = _in_chunks(entry.record)
-        return self._place(
-            entry, self._fitting(entry.tiers, entry.limits, record_size(entry.record), in_chunks=in_chunks)
-        )
+        size, chunked = record_size(entry.record), in_chunks(entry.record)
+        return self._place(entry, fitting_tiers(self._lower, entry.tiers, entry.limits, size, chunked=chunked))
 
     def delete(self, key: bytes, record: Record | None = None) -> None:
         """Forget `key`: in memory at once, in the lower tiers in the background, after writes of it under way.
 
         With the `record` that was found there, its chunks go as well, if they are nobody else's.
         """
-        for name in _ORDER:
+        for name in TierName:
             self._delete_from(name, key)
-        if _in_chunks(record):
+        if in_chunks(record):
             self.bodies.drop(record)
 
     def _delete_from(self, name: TierName, key: bytes) -> None:
@@ -247,10 +242,10 @@ class TierStack:
         """
 
         def where(so_far: int) -> list[TierName]:
-            return self._chosen(tiers, limits, so_far, in_chunks=True)
+            return chosen_tiers(self._lower, tiers, limits, so_far, chunked=True)
 
         def ttl(name: TierName) -> float:
-            return min(expires_in, _limits(limits, name).ttl)
+            return min(expires_in, limits_of(limits, name).ttl)
 
         if self._closed or not where(size):
             return None
@@ -314,23 +309,6 @@ class TierStack:
         await self._purges.close()
         self.memory.clear()
 
-    def _chosen(self, tiers: Sequence[TierName], limits: Tiers, size: int, *, in_chunks: bool) -> list[TierName]:
-        """Those of `tiers` that take a record of `size` bytes, or else the next lower one that does."""
-        chosen = self._fitting(tiers, limits, size, in_chunks=in_chunks)
-        if not chosen and tiers:
-            lowest = max(_ORDER.index(name) for name in tiers)
-            chosen = self._fitting(_ORDER[lowest + 1 :], limits, size, in_chunks=in_chunks)[:1]
-        return chosen
-
-    def _fitting(self, tiers: Iterable[TierName], limits: Tiers, size: int, *, in_chunks: bool) -> list[TierName]:
-        """Those of `tiers` that are there and take a record of `size` bytes. Memory takes none with chunks."""
-        return [
-            name
-            for name in tiers
-            if (name in self._lower or (name is TierName.HOT and not in_chunks))
-            and size <= _limits(limits, name).max_object_bytes
-        ]
-
     def _place(self, entry: Entry, tiers: Sequence[TierName]) -> Stored:
         if entry.expires_in <= 0:
             return Stored((), NoStoreReason.NO_FRESHNESS)
@@ -355,7 +333,7 @@ class TierStack:
             entry.record,
             epoch=entry.epochs.board,
             stored_at=entry.now,
-            expires_at=entry.now + _residence(entry, TierName.HOT),
+            expires_at=entry.now + residence(entry, TierName.HOT),
             rendered=entry.rendered,
             born=entry.epochs.born,
         )
@@ -368,8 +346,8 @@ class TierStack:
         size = held_size(entry.record)
         write = Write(entry.key, size, partial(self._write, lower.tier, entry, size))
         self.bodies.supersede(lower.name, entry.key)
-        if _in_chunks(entry.record):
-            offered = self.bodies.write_after(lower, write, entry.record, _residence(entry, lower.name))
+        if in_chunks(entry.record):
+            offered = self.bodies.write_after(lower, write, entry.record, residence(entry, lower.name))
         else:
             offered = lower.offer(write)
         return None if offered else NoStoreReason.NO_MEMORY
@@ -392,7 +370,7 @@ class TierStack:
             keyring=self._keyring,
         )
         value = sealing() if size < LARGE else await self._threads.run(sealing)
-        await tier.put(entry.key, value, _residence(entry, tier.name))
+        await tier.put(entry.key, value, residence(entry, tier.name))
         self._hooks.moved("written", tier.name, len(value))
         self._hooks.stage(Stage.STORE, self._clock() - began)
         return True
@@ -418,74 +396,10 @@ class TierStack:
         entry.checked = purges.generation
         return entry
 
-    def _judged(self, lower: GuardedTier, read: TierRead, envelope: Envelope) -> Verdict:
-        """What the purge rules say of what was read from a lower tier."""
-        purges, record, shared = self._purges, envelope.record, lower is self._fleet
-        if not purges.current() or (shared and not purges.knows(read.purges)):
-            self._hooks.entry_refused(lower.name, "purge-unread")
-            return DEAD
-        if not isinstance(record, StoredResponse):
-            return ALIVE
-        verdict = purges.verdict(born_of(envelope.epoch), record, shared=shared)
-        if verdict.dead:
-            self._hooks.entry_refused(lower.name, "purged")
-        return verdict
-
     def _is_purged(self, entry: Entry) -> bool:
         """Whether a rule in effect has killed `entry` before it is written."""
         record = entry.record
         return isinstance(record, StoredResponse) and self._purges.verdict(entry.epochs.born, record).dead
-
-    async def _opened(
-        self,
-        lower: GuardedTier,
-        key: bytes,
-        resource: bytes,
-        read: TierRead,
-        epochs: Epochs,
-        bounds: TierLimits,
-        now: float,
-    ) -> Envelope | None:
-        """The envelope that was read, when it is ours, alive and within its residence; else None, counted."""
-        value = read.value
-        if value is None:
-            return None
-        self._hooks.moved("read", lower.name, len(value))
-        try:
-            envelope = await self._unsealed(value, key)
-        except BadEnvelope as error:
-            self._hooks.entry_refused(lower.name, error.reason)
-            if not error.good_for_others:
-                lower.delete(key)
-            return None
-        except TierError as error:
-            self._hooks.tier_error(lower.name, error.kind)
-            return None
-        recent = envelope.written_at > self._board.bumped_at(resource) + _PODS_APART
-        # The second comparison: an invalidation may have come while the tier was read.
-        if (
-            not epochs.spare(envelope.epoch, fleet_wide=lower is self._fleet, recent=recent)
-            or self._board.epoch(resource) != epochs.board
-        ):
-            self._hooks.entry_refused(lower.name, "epoch")
-            return None
-        if not -_CLOCK_SKEW <= now - envelope.written_at < bounds.ttl:
-            self._hooks.entry_refused(lower.name, "residence")
-            return None
-        return envelope
-
-    async def _unsealed(self, value: bytes, key: bytes) -> Envelope:
-        """Raises `BadEnvelope`, and `TierError` when too much waits already: reading is faster than verifying."""
-        size = len(value)
-        if size < LARGE:
-            return unseal(value, storage_key=key, keyring=self._keyring)
-        if self._opening + size > self._opening_bytes:
-            raise TierError("too many large entries are being read", Trouble.BUSY)
-        self._opening += size
-        try:
-            return await self._threads.run(partial(unseal, value, storage_key=key, keyring=self._keyring))
-        finally:
-            self._opening -= size
 
     async def _invalidate_fleet(self, fleet: GuardedTier, resource: bytes) -> None:
         # Past the breaker on purpose: the tier must hear of it in any case, to remember it.
@@ -501,25 +415,3 @@ class TierStack:
         if now - self._board_checked >= _BOARD_CHECK:
             self._board_checked = now
             self._board.refresh()
-
-
-_ORDER = tuple(TierName)
-
-
-def _in_chunks(record: Record | None) -> TypeGuard[StoredResponse]:
-    return isinstance(record, StoredResponse) and bool(record.chunks)
-
-
-def _residence(entry: Entry, name: TierName) -> float:
-    """For how many seconds `entry` stays in the tier `name`."""
-    return min(entry.expires_in, _limits(entry.limits, name).ttl)
-
-
-def _limits(limits: Tiers, name: TierName) -> TierLimits:
-    match name:
-        case TierName.HOT:
-            return limits.hot
-        case TierName.WARM:
-            return limits.warm
-        case TierName.COLD:
-            return limits.cold
