@@ -29,7 +29,7 @@ async def test_the_second_request_is_answered_from_memory(tmp_path: Path) -> Non
         rig.origin.says("/a", b"one", headers={"content-type": "text/plain"})
         first = await rig.get()
         assert (first.body, first.decision, first.reason, first.stored) == (b"one", "miss", "uri-miss", True)
-        assert first.headers.get("cache-status") == 'meshcache; fwd=uri-miss; stored; detail="miss policy=p"'
+        assert first.headers.get("cache-status") == 'meshcache; fwd=uri-miss; stored; ttl=60; detail="miss policy=p"'
         rig.clock.pass_by(7.9)
         second = await rig.get()
         assert (second.body, second.decision, second.tier, second.age) == (b"one", "hit", "hot", 7)

@@ -38,7 +38,7 @@ async def test_a_304_brings_the_stored_answer_up_to_date(tmp_path: Path) -> None
         assert (got.status, got.body, got.decision, got.age) == (200, b"one", "revalidated", 0)
         assert (got.headers.get("x-a"), got.headers.get("content-type")) == ("new", "text/plain")
         assert got.headers.get("cache-status") == (
-            'meshcache; fwd=stale; fwd-status=304; stored; detail="revalidated tier=hot policy=p"'
+            'meshcache; fwd=stale; fwd-status=304; stored; ttl=100; detail="revalidated tier=hot policy=p"'
         )
         rig.clock.pass_by(99)
         for in_memory in (True, False):

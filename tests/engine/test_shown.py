@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,20 +42,37 @@ async def test_those_whom_trust_names_see_everything(tmp_path: Path) -> None:
     async with rig(tmp_path, "off") as cache:
         for peer in (NEAR, Peer("", mtls=True)):
             assert await told(cache, peer) == [
-                'inner; hit; ttl=7, meshcache; fwd=uri-miss; stored; detail="miss policy=p"',
+                'inner; hit; ttl=7, meshcache; fwd=uri-miss; stored; ttl=10; detail="miss policy=p"',
                 'meshcache; hit; ttl=10; detail="tier=hot policy=p"',
-                'meshcache; fwd=stale; fwd-status=304; stored; detail="revalidated tier=hot policy=p"',
+                'meshcache; fwd=stale; fwd-status=304; stored; ttl=10; detail="revalidated tier=hot policy=p"',
                 'inner; hit; ttl=7, meshcache; fwd=method; detail="method"',
                 'inner; hit; ttl=7, meshcache; fwd=uri-miss; detail="miss response-no-store policy=p"',
             ]
 
 
+async def test_the_key_is_told_to_those_who_see_everything_and_ask_for_it(tmp_path: Path) -> None:
+    async with rig(tmp_path, "standard") as cache:
+        cache.origin.says("/a", headers={"etag": '"1"'}, cache_control="max-age=10")
+        asks = {"x-cache-status": "key"}
+        for decision in ("miss", "hit", "revalidated"):
+            got = await cache.get("/a", asks, peer=NEAR)
+            status = got.headers.get("cache-status") or ""
+            assert got.decision == decision
+            assert re.search(r'; key="[0-9a-f]{64}"$', status)
+            for headers, peer in (({}, NEAR), (asks, FAR)):
+                assert "key=" not in str((await cache.get("/a", headers, peer=peer)).headers.get("cache-status"))
+            if decision == "hit":
+                cache.clock.pass_by(10)
+        only = await cache.get("/b", asks | {"cache-control": "only-if-cached"}, peer=NEAR)
+        assert "key=" in (only.headers.get("cache-status") or "")
+
+
 async def test_strangers_see_no_names_of_policies_arms_and_tiers(tmp_path: Path) -> None:
     async with rig(tmp_path, "standard") as cache:
         assert await told(cache, FAR) == [
-            "inner; hit; ttl=7, meshcache; fwd=uri-miss; stored",
+            "inner; hit; ttl=7, meshcache; fwd=uri-miss; stored; ttl=10",
             "meshcache; hit; ttl=10",
-            "meshcache; fwd=stale; fwd-status=304; stored",
+            "meshcache; fwd=stale; fwd-status=304; stored; ttl=10",
             "inner; hit; ttl=7, meshcache; fwd=method",
             "inner; hit; ttl=7, meshcache; fwd=uri-miss",
         ]

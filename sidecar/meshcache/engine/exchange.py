@@ -16,6 +16,7 @@ from meshcache.engine.admission import bypass_reason, effective_method
 from meshcache.engine.answers import answer, nothing_cached
 from meshcache.engine.chunks import WHOLE_BYTES
 from meshcache.engine.epochs import UNKNOWN
+from meshcache.engine.fill import fresh_for
 from meshcache.engine.filling import begin_fill
 from meshcache.engine.following import ALONE, Place, may_collapse
 from meshcache.engine.herd import Verdict
@@ -423,8 +424,9 @@ class Exchange:
         """Answer with what is stored after the origin was asked, and said `status`."""
         by_request = self._forwarded is not None and self._forwarded.reason is MissReason.REQUEST
         made = self._answer(lookup, decision, candidate)
+        ttl = candidate.judgement.lifetime - candidate.judgement.age(self.now) if stored else None
         made.cache_status = report.asked(
-            lookup, decision, candidate.tier, by_request=by_request, status=status, stored=stored
+            lookup, decision, candidate.tier, by_request=by_request, status=status, ttl=ttl
         )
         return made
 
@@ -445,7 +447,10 @@ class Exchange:
                 self.on_end()
             else:
                 self._place.head_came(fill)
-        status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers) if lookup else ""
+        if lookup is None:
+            return Pass("", copy=self._fill is not None)
+        ttl = None if refused is not None else fresh_for(lookup.target(), response, now)
+        status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers, ttl)
         return Pass(status, copy=self._fill is not None)
 
     @property

@@ -15,9 +15,9 @@ from meshcache.engine.parts import part_of
 from meshcache.engine.records import StoredResponse
 from meshcache.engine.variants import variant_names
 from meshcache.rfc import stale
-from meshcache.rfc.age import age_value
+from meshcache.rfc.age import age_value, corrected_initial_age
 from meshcache.rfc.cache_control import request_cache_control
-from meshcache.rfc.fields import split_list
+from meshcache.rfc.fields import http_date, split_list
 from meshcache.rfc.storing import no_store_reason, storable_fields
 from meshcache.rfc.tags import TAG_FIELDS, response_tags
 from meshcache.rfc.targeted import response_directives
@@ -121,6 +121,21 @@ def unstorable(target: Target, response: Response, *, part: bool = False) -> NoS
     if reason is None and not can_be_validated(response.status, headers):
         return _nothing_left(policy, headers, directives.control, granted or 0.0)
     return reason
+
+
+def fresh_for(target: Target, response: Response, now: float) -> float:
+    """For how many seconds a response that has come `now`, and may be stored, is fresh; negative when it is stale."""
+    headers, policy = response.headers, target.policy.freshness
+    directives = response_directives(headers, policy.targets)
+    granted = lifetime(policy, status=response.status, headers=headers, directives=directives, response_time=now)
+    date = headers.get("date")
+    age = corrected_initial_age(
+        age=age_value(headers.get("age")),
+        date=None if date is None else http_date(date, now),
+        request_time=target.request_time,
+        response_time=now,
+    )
+    return (granted or 0.0) - age
 
 
 def _ends_with_its_connection(headers: Headers) -> bool:

@@ -102,6 +102,11 @@ class Lookup:
         self.epochs: Epochs = UNKNOWN
         """Read before the origin is asked, for whoever fills this miss; unknown until `absent` or `below` has run."""
 
+    @property
+    def asks_for_key(self) -> bool:
+        """Whether the client wants to be told the key."""
+        return self._request.headers.get("x-cache-status") == "key"
+
     def in_memory(self) -> Candidate | None:
         """The best candidate in process memory."""
         whole = self._whole_in_memory()

@@ -26,29 +26,32 @@ def hit(lookup: Lookup, decision: Decision, tier: TierName, judgement: Judgement
     """For an answer out of the cache, for which the origin was not asked. `age` is its age in seconds."""
     if lookup.shown in _TERSE:
         return cache_status.hit() if lookup.shown == "minimal" else ""
-    return cache_status.hit(ttl=judgement.lifetime - age, detail=_detail(lookup, decision, tier))
+    return _keyed(lookup, cache_status.hit(ttl=judgement.lifetime - age, detail=_detail(lookup, decision, tier)))
 
 
 def collapsed(lookup: Lookup, decision: Decision, tier: TierName, reason: MissReason, ttl: float) -> str:
     """For an answer that another request has fetched; `reason` is why this one would have gone to the origin."""
     if lookup.shown in _TERSE:
         return _terse(lookup.shown)
-    return cache_status.forwarded(reason, ttl=ttl, collapsed=True, detail=_detail(lookup, decision, tier))
+    detail = _detail(lookup, decision, tier)
+    return _keyed(lookup, cache_status.forwarded(reason, ttl=ttl, collapsed=True, detail=detail))
 
 
 def asked(
-    lookup: Lookup, decision: Decision, tier: TierName, *, by_request: bool, status: int, stored: bool = False
+    lookup: Lookup, decision: Decision, tier: TierName, *, by_request: bool, status: int, ttl: float | None = None
 ) -> str:
     """For an answer out of the cache for which the origin was asked, and said `status`.
 
-    `by_request` tells that the client wanted it asked, `stored` that what it said is kept.
+    `by_request` tells that the client wanted it asked; `ttl` that what it said is kept, fresh for so many seconds.
     """
     if lookup.shown in _TERSE:
         return _terse(lookup.shown)
     reason = MissReason.REQUEST if by_request else MissReason.STALE
-    return cache_status.forwarded(
-        reason, status=status, stored=stored, collapsed=_in_vain(lookup), detail=_detail(lookup, decision, tier)
+    detail, waited = _detail(lookup, decision, tier), _in_vain(lookup)
+    member = cache_status.forwarded(
+        reason, status=status, stored=ttl is not None, collapsed=waited, ttl=ttl, detail=detail
     )
+    return _keyed(lookup, member)
 
 
 def completed(lookup: Lookup, tier: TierName, status: int) -> str:
@@ -56,14 +59,14 @@ def completed(lookup: Lookup, tier: TierName, status: int) -> str:
     if lookup.shown in _TERSE:
         return _terse(lookup.shown)
     detail = _detail(lookup, Decision.COMPLETED, tier)
-    return cache_status.forwarded(MissReason.PARTIAL, status=status, stored=True, detail=detail)
+    return _keyed(lookup, cache_status.forwarded(MissReason.PARTIAL, status=status, stored=True, detail=detail))
 
 
 def refused(lookup: Lookup, decision: Decision) -> str:
     """For an answer that the cache has made by itself, asking nobody."""
     if lookup.shown == "off":
         return ""
-    return cache_status.refused(detail=None if lookup.shown == "minimal" else _detail(lookup, decision, None))
+    return _keyed(lookup, cache_status.refused(detail=_detail(lookup, decision, None)))
 
 
 def passed(
@@ -72,15 +75,18 @@ def passed(
     reason: BypassReason | MissReason,
     refused: NoStoreReason | None,
     upstream: Headers,
+    ttl: float | None = None,
 ) -> str:
-    """For the origin's answer; `refused` is why it is not stored. Behind what caches nearer to the origin have said."""
+    """For the origin's answer, behind what caches nearer to the origin have said.
+
+    `refused` is why it is not stored, `ttl` for how many seconds it is fresh if it is.
+    """
     if lookup.shown in _TERSE:
         return _terse(lookup.shown)
     fwd: cache_status.Forward | MissReason = reason if isinstance(reason, MissReason) else "miss"
-    member = cache_status.forwarded(
-        fwd, stored=refused is None, collapsed=_in_vain(lookup), detail=_detail(lookup, decision, refused)
-    )
-    return cache_status.append(upstream.get("cache-status"), member)
+    detail, waited = _detail(lookup, decision, refused), _in_vain(lookup)
+    member = cache_status.forwarded(fwd, stored=refused is None, collapsed=waited, ttl=ttl, detail=detail)
+    return cache_status.append(upstream.get("cache-status"), _keyed(lookup, member))
 
 
 def bypassed(reason: BypassReason | MissReason, upstream: Headers, shown: CacheStatus) -> str:
@@ -90,6 +96,13 @@ def bypassed(reason: BypassReason | MissReason, upstream: Headers, shown: CacheS
         return _terse(shown, fwd)
     member = cache_status.forwarded(fwd, detail=reason if shown == "full" else None)
     return cache_status.append(upstream.get("cache-status"), member)
+
+
+def _keyed(lookup: Lookup, member: str) -> str:
+    """`member` with the digest of the key for who may see everything and asks for it by `x-cache-status: key`."""
+    if lookup.shown != "full" or not lookup.asks_for_key:
+        return member
+    return cache_status.with_key(member, lookup.key.storage.hex())
 
 
 def _terse(shown: CacheStatus, fwd: cache_status.Forward = "miss") -> str:

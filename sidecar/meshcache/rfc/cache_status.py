@@ -52,6 +52,11 @@ def refused(*, detail: str | None = None) -> str:
     return f"{CACHE_NAME}{_detail(detail)}"
 
 
+def with_key(member: str, key: str) -> str:
+    """`member` with the cache key that was used (section 2.7)."""
+    return f"{member}; key={sf_string(key)}"
+
+
 def append(existing: str | None, member: str) -> str:
     """`member` behind those of the caches nearer to the origin, which come first (RFC 9211 section 2)."""
     return f"{existing}, {member}" if existing else member
