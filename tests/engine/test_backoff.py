@@ -23,6 +23,12 @@ def test_pauses_double_up_to_the_longest() -> None:
     assert not backoff.rests(OTHER, now)
 
 
+def test_failures_of_tries_that_began_together_count_once() -> None:
+    backoff = Backoff(first=1.0, longest=60.0)
+    assert [backoff.failed(KEY, 0.25 * number) for number in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    assert backoff.failed(KEY, 1.0) == 2.0
+
+
 def test_success_begins_anew() -> None:
     backoff = Backoff(first=1.0, longest=5.0)
     backoff.failed(KEY, 0.0)
@@ -49,10 +55,10 @@ def test_a_clock_that_is_set_back_leaves_nothing_resting_for_long() -> None:
 
 def test_the_number_of_keys_is_bounded() -> None:
     backoff = Backoff(first=1.0, longest=5.0, most=2)
-    for key in (b"1", b"2", b"1", b"3"):
-        backoff.failed(key, 0.0)
+    for now, key in ((0.0, b"1"), (0.0, b"2"), (1.0, b"1"), (1.0, b"3")):
+        backoff.failed(key, now)
     assert len(backoff) == 2
-    assert [backoff.rests(key, 0.5) for key in (b"1", b"2", b"3")] == [True, False, True]
+    assert [backoff.rests(key, 1.5) for key in (b"1", b"2", b"3")] == [True, False, True]
 
 
 @given(st.lists(st.sampled_from(["failed", "rest", "succeeded"]), max_size=60), st.integers(1, 100))
@@ -61,7 +67,7 @@ def test_no_pause_is_longer_than_the_longest(steps: list[str], longest: int) -> 
     now = 0.0
     for step in steps:
         if step == "failed":
-            assert 1.0 <= backoff.failed(KEY, now) <= longest
+            assert 0.0 < backoff.failed(KEY, now) <= longest
         elif step == "rest":
             backoff.rest(KEY, now, 1000.0)
         else:

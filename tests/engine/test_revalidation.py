@@ -8,6 +8,7 @@ import pytest
 
 from cache_harness import Got, Rig, Sent, policies
 from cache_origin import START, Reply
+from meshcache.engine.answers import NO_ANSWER
 from meshcache.rfc.fields import format_http_date
 
 if TYPE_CHECKING:
@@ -75,16 +76,53 @@ async def test_a_304_by_last_modified(tmp_path: Path) -> None:
         assert (got.status, got.body, got.decision) == (200, b"one", "revalidated")
 
 
-async def test_a_304_for_something_else_is_not_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stored", "told"), [('W/"1"', {"etag": '"1"'}), ('"1"', {"last-modified": format_http_date(START)})]
+)
+async def test_a_304_that_names_no_validator_of_what_is_stored_is_not_kept(
+    tmp_path: Path, stored: str, told: dict[str, str]
+) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
-        rig.origin.says("/a", status=304, headers={"etag": '"9"'})
+        rig.origin.says("/a", b"one", cache_control="max-age=10", headers={"etag": stored})
+        await rig.get()
+        rig.clock.pass_by(20)
+        rig.origin.says("/a", status=304, headers=told)
         got = await rig.get()
         assert (got.status, got.body) == (200, b"one")
         assert "stored" not in (got.headers.get("cache-status") or "")
         await rig.settle()
+        rig.origin.says("/a", b"two")
+        assert (await rig.get()).body == b"two"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_304_for_something_else_is_no_answer(tmp_path: Path, method: str) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        await stale(rig)
+        rig.origin.says("/a", status=304, headers={"etag": '"9"'})
+        got = await rig.ask(method, "/a")
+        assert (got.status, got.decision) == (502, "mismatch")
+        assert got.body == (b"" if method == "HEAD" else NO_ANSWER.body)
+        assert got.headers.get("cache-control") == "no-store"
+        assert got.headers.get("cache-status") == (
+            'meshcache; fwd=stale; fwd-status=304; detail="mismatch tier=hot policy=p"'
+        )
+        assert rig.meter.requests[-1][:2] == ("mismatch", "stale")
+        await rig.settle()
         rig.origin.says("/a", b"nine", headers={"etag": '"9"'})
-        assert (await rig.get()).body == b"nine"
+        got = await rig.get()
+        assert (got.status, got.body) == (200, b"nine")
+        assert rig.origin.asked[-1].headers.get("if-none-match") is None
+
+
+async def test_it_is_one_to_a_client_who_holds_that(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        await stale(rig)
+        rig.origin.says("/a", status=304, headers={"etag": '"9"'})
+        got = await rig.get("/a", {"if-none-match": '"8", W/"9"'})
+        assert (got.status, got.headers.get("etag")) == (304, '"9"')
+        await rig.settle()
+        assert isinstance(await rig.send("GET"), Sent), "what was stored is gone"
 
 
 @pytest.mark.parametrize(
@@ -259,6 +297,55 @@ async def test_it_does_not_stand_in_where_the_origin_forbids_it(tmp_path: Path, 
         rig.clock.pass_by(20)
         rig.origin.says("/a", b"oops", status=503)
         assert (await rig.get()).status == 503
+
+
+async def test_an_origin_that_has_just_failed_is_not_asked_by_every_client(tmp_path: Path) -> None:
+    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s, staleIfError: 10m}")) as rig:
+        rig.origin.says("/a", b"one")
+        await rig.get()
+        rig.clock.pass_by(100)
+        rig.origin.says("/a", b"oops", status=503)
+        rig.origin.asked.clear()
+        asked = []
+        for _ in range(400):
+            before = rig.origin.times
+            got = await rig.get()
+            assert (got.body, got.decision) == (b"one", "stale-if-error")
+            status = got.headers.get("cache-status") or ""
+            assert ("fwd=stale; fwd-status=503" if rig.origin.times > before else "; hit; ttl=-") in status
+            asked.append(rig.origin.times)
+            rig.clock.pass_by(0.25)
+        assert asked[3] == 1
+        assert asked[4] == 2
+        assert asked[-1] <= 9, "in a hundred seconds"
+        rig.origin.says("/a", b"two")
+        # A client who wants the origin's own answer gets it at any time, and that ends the pause for all.
+        assert (await rig.get("/a", {"cache-control": "no-cache"})).body == b"two"
+        assert (await rig.get()).body == b"two"
+
+
+async def test_it_is_asked_again_soon_after(tmp_path: Path) -> None:
+    async with Rig(tmp_path, ON_ERROR) as rig:
+        rig.origin.says("/a", b"one")
+        await rig.get()
+        rig.clock.pass_by(100)
+        rig.origin.says("/a", b"oops", status=503)
+        await rig.get()
+        rig.origin.says("/a", b"two")
+        assert (await rig.get()).body == b"one"
+        rig.clock.pass_by(1)
+        assert (await rig.get()).body == b"two"
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429])
+async def test_a_refusal_is_no_failure(tmp_path: Path, status: int) -> None:
+    async with Rig(tmp_path, ON_ERROR) as rig:
+        rig.origin.says("/a", b"one", cache_control="max-age=10", headers={"etag": '"1"'})
+        await rig.get()
+        rig.clock.pass_by(20)
+        rig.origin.says("/a", b"no", status=status)
+        for _ in range(2):
+            assert (await rig.get()).status == status
 
 
 async def test_it_does_not_stand_in_for_an_authorized_caller(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from meshcache.rfc.fields import format_http_date
 from meshcache.rfc.validation import (
     add_validators,
     confirmed_by_head,
+    contradicts,
     freshened,
+    holds,
     not_modified,
     not_modified_fields,
     validates,
@@ -270,3 +272,40 @@ def test_a_client_that_sends_the_stored_tag_gets_a_304(stored: Fields) -> None:
 @pytest.mark.parametrize(("status", "asked"), [(200, True), (203, True), (204, False), (301, False), (404, False)])
 def test_a_304_speaks_of_a_200_only(status: int, asked: bool) -> None:
     assert bool(add_validators(Headers(), status, [ETAG, MODIFIED], now=NOW)) is asked
+
+
+@pytest.mark.parametrize(
+    ("stored", "received", "expected"),
+    [
+        ('"a"', '"b"', True),
+        ('W/"a"', '"b"', True),
+        ('"a"', '"a"', False),
+        # What compression on the way does to a tag, and what says nothing of it.
+        ('W/"a"', '"a"', False),
+        ('"a"', 'W/"a"', False),
+        ('"a"', None, False),
+        (None, '"a"', False),
+        ('"a"', '"a", "b"', False),
+    ],
+)
+def test_which_304_speaks_of_something_else(stored: str | None, received: str | None, expected: bool) -> None:
+    def fields(tag: str | None) -> Fields:
+        return [] if tag is None else [("etag", tag)]
+
+    assert contradicts(fields(stored), Headers(fields(received))) is expected
+
+
+@pytest.mark.parametrize(
+    ("named", "told", "expected"),
+    [
+        ('"a"', '"a"', True),
+        ('"b", W/"a"', '"a"', True),
+        ('"b"', '"a"', False),
+        ("*", '"a"', False),
+        (None, '"a"', False),
+        ('"a"', None, False),
+    ],
+)
+def test_who_holds_what_a_304_speaks_of(named: str | None, told: str | None, expected: bool) -> None:
+    request = Headers([] if named is None else [("if-none-match", named)])
+    assert holds(request, Headers([] if told is None else [("etag", told)])) is expected

@@ -12,6 +12,7 @@ from meshcache.engine.records import StoredResponse
 from meshcache.rfc.validation import not_modified
 
 if TYPE_CHECKING:
+    from meshcache.decisions import TierName
     from meshcache.engine.lookup import Candidate, Lookup
     from meshcache.message import Headers
 
@@ -54,3 +55,27 @@ def answer(lookup: Lookup, decision: Decision, candidate: Candidate, request: He
         excerpt=part,
         rendered=None if candidate.entry is None else candidate.entry.rendered,
     )
+
+
+NO_ANSWER: Final = StoredResponse(
+    key=b"",
+    selecting=(),
+    status=502,
+    fields=(("content-type", "text/plain"), ("cache-control", "no-store")),
+    request_time=0.0,
+    response_time=0.0,
+    initial_age=0.0,
+    authorized=False,
+    body=b"The origin has confirmed an answer that is not the one it was asked about. Please try again.\n",
+)
+"""Sent when a 304 speaks of something that neither this cache nor the client holds.
+
+The 304 would mean nothing to the client, and what is stored is not what the origin means: it must not be used (RFC 9111
+section 4.3.4). Asked again, without the stored validator, the origin gives its whole answer.
+"""
+
+
+def no_answer(lookup: Lookup, tier: TierName, *, by_request: bool, status: int) -> Answer:
+    """`NO_ANSWER` to a request, after the origin has said `status`."""
+    said = report.asked(lookup, Decision.MISMATCH, tier, by_request=by_request, status=status)
+    return Answer(Decision.MISMATCH, NO_ANSWER, tier, 0, said)

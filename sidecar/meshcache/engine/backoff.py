@@ -38,8 +38,13 @@ class Backoff:
         self._set(key, 0 if held is None else held[0], now + min(seconds, self._longest))
 
     def failed(self, key: bytes, now: float) -> float:
-        """One more failure: the seconds for which `key` is left alone from `now` on."""
+        """One more failure: the seconds for which `key` is left alone from `now` on.
+
+        One during a pause is of a try that began before it, and makes it no longer.
+        """
         held = self._held.get(key)
+        if held is not None and held[0] and now < held[1] <= now + self._longest:
+            return held[1] - now
         failures = 1 if held is None else held[0] + 1
         # Twice for each failure before; the power is bounded, lest a long row of them makes a huge number.
         pause = min(self._longest, self._first * 2.0 ** min(failures - 1, 32))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from meshcache.engine.backoff import Backoff
 from meshcache.engine.completion import Completions
 from meshcache.engine.exchange import Exchange
 from meshcache.engine.fill import CopyBudget
@@ -11,7 +12,7 @@ from meshcache.engine.flights import Flights
 from meshcache.engine.keeper import Keeper
 from meshcache.engine.leadership import Leadership
 from meshcache.engine.leases import NoFleet
-from meshcache.engine.refreshes import Refreshes
+from meshcache.engine.refreshes import LONGEST_RETRY_SECONDS, RETRY_SECONDS, Refreshes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -63,6 +64,8 @@ class Cache:
         self.copies = CopyBudget(copy_bytes)
         self.flights = flights or Flights(clock)
         self.keeper = Keeper(stack, meter, render, clock, self.copies)
+        self._failures = Backoff(first=RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
+        """Entries that have just stood in for an error of the origin: they do so again without asking it each time."""
         self.completions = Completions(self, leases)
         self.leadership = Leadership(
             leases=leases,
@@ -97,6 +100,19 @@ class Cache:
         """
         self._refreshes.begin(target, candidate, cluster, cause)
 
+    def failed(self, storage: bytes, now: float, *, unreachable: bool) -> None:
+        """What is stored there has stood in for an error of the origin, or for want of one that can be reached."""
+        self._failures.failed(_of_failure(storage, unreachable), now)
+
+    def succeeded(self, storage: bytes) -> None:
+        """The origin has given an answer that is no error."""
+        for unreachable in (False, True):
+            self._failures.succeeded(_of_failure(storage, unreachable))
+
+    def has_just_failed(self, storage: bytes, now: float, *, unreachable: bool) -> bool:
+        """Whether it has stood in so short a time ago that the origin need not be asked again."""
+        return self._failures.rests(_of_failure(storage, unreachable), now)
+
     def retire(self) -> None:
         """The process is about to end: answer as before, and begin no more refreshes."""
         self._refreshes.close()
@@ -105,3 +121,7 @@ class Cache:
     def key_specs(self) -> Iterable[KeySpec]:
         """How the policies in force, and those before them, key a URI: what an invalidation has to reach."""
         return self._key_specs.values()
+
+
+def _of_failure(storage: bytes, unreachable: bool) -> bytes:
+    return storage + (b"u" if unreachable else b"e")

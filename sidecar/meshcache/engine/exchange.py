@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReason, RefreshCause
 from meshcache.engine import report
 from meshcache.engine.admission import bypass_reason, effective_method
-from meshcache.engine.answers import answer, nothing_cached
+from meshcache.engine.answers import answer, no_answer, nothing_cached
 from meshcache.engine.chunks import WHOLE_BYTES
 from meshcache.engine.epochs import UNKNOWN
 from meshcache.engine.fill import fresh_for
@@ -27,13 +27,13 @@ from meshcache.engine.outcome import Answer, Forward, Pass, Wait
 from meshcache.engine.parts import PARTIAL_CONTENT, is_part
 from meshcache.engine.placement import promoted_tiers
 from meshcache.engine.refresh import POPULAR, refresh_way
+from meshcache.engine.succession import is_error
 from meshcache.experiment.assignment import AssignedBy
 from meshcache.policy.identity import OPEN
 from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.invalidation import is_unsafe
-from meshcache.rfc.stale import ERROR_STATUSES
 from meshcache.rfc.targeted import capability
-from meshcache.rfc.validation import add_validators, confirmed_by_head, validates
+from meshcache.rfc.validation import add_validators, confirmed_by_head, contradicts, holds, validates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -201,14 +201,13 @@ class Exchange:
         now = self._cache.clock()
         candidate, lookup = self._candidate, self._lookup
         if candidate is not None and lookup is not None:
-            if forward.decision is Decision.REVALIDATE and response.status == 304 and response.from_origin:
-                return self._revalidated(lookup, candidate, response, now)
-            if (
-                response.status in ERROR_STATUSES
-                and may_stand_in(candidate.judgement, self.request.headers, now, unreachable=not response.from_origin)
-                and not self._cache.stack.purged(candidate.born, candidate.stored)
-                and self._can_answer_late(candidate)
-            ):
+            unreachable = not response.from_origin
+            if not is_error(response.status):
+                self._cache.succeeded(candidate.storage)
+                if forward.decision is Decision.REVALIDATE and response.status == 304 and response.from_origin:
+                    return self._revalidated(lookup, candidate, response, now)
+            elif self._may_stand_in(candidate, now, unreachable=unreachable) and self._can_answer_late(candidate):
+                self._cache.failed(candidate.storage, now, unreachable=unreachable)
                 self.now = now
                 self._place.failed()
                 return self._asked(lookup, Decision.STALE_IF_ERROR, candidate, response.status)
@@ -261,6 +260,8 @@ class Exchange:
             return self._answer(lookup, Decision.STALE_SWR, candidate)
         if verdict is Use.ACCEPTED_STALE:
             return self._answer(lookup, Decision.HIT, candidate)
+        if verdict is Use.VALIDATE and self._has_just_stood_in(candidate):
+            return self._answer(lookup, Decision.STALE_IF_ERROR, candidate)
         by_request = verdict is Use.VALIDATE_BY_REQUEST
         return self._ask(lookup, candidate, MissReason.REQUEST if by_request else MissReason.STALE)
 
@@ -324,6 +325,21 @@ class Exchange:
         verdict = use(candidate.judgement, self.request.headers, self.now)
         return verdict is Use.STALE_WHILE_REVALIDATE and self._refresh_way(lookup, candidate) is not None
 
+    def _has_just_stood_in(self, candidate: Candidate) -> bool:
+        """Whether the origin has failed this entry a moment ago, so that the next clients need not wait for that."""
+        cache, storage = self._cache, candidate.storage
+        return any(
+            cache.has_just_failed(storage, self.now, unreachable=unreachable)
+            and self._may_stand_in(candidate, self.now, unreachable=unreachable)
+            for unreachable in (False, True)
+        )
+
+    def _may_stand_in(self, candidate: Candidate, now: float, *, unreachable: bool) -> bool:
+        """Whether what is stored may be sent in place of an error of the origin, or of one for want of an origin."""
+        return may_stand_in(
+            candidate.judgement, self.request.headers, now, unreachable=unreachable
+        ) and not self._cache.stack.purged(candidate.born, candidate.stored)
+
     def _refresh_way(self, lookup: Lookup, candidate: Candidate) -> str | None:
         """By which cluster an entry can be refreshed behind the client's back; None: he waits for its validation."""
         snapshot = self.snapshot
@@ -379,13 +395,15 @@ class Exchange:
         self._cache.meter.served(candidate.tier, made.size)
         return made
 
-    def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer:
+    def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer | Pass:
         """The origin says that what is stored is still right: it becomes the answer, brought up to date."""
         if validates(candidate.stored.fields, response.headers, now=now):
             return self._confirmed(lookup, candidate, response, now)
-        # A 304 for something else than what was asked about: good for this answer, not for later ones.
+        # A 304 that names no validator of what is stored: at best good for this answer, not for later ones.
         self._cache.keeper.forget(candidate)
         self._place.leave()
+        if contradicts(candidate.stored.fields, response.headers):
+            return self._contradicted(lookup, candidate, response, now)
         return self._after_asking(lookup, candidate, response, now, kept=False)
 
     def _confirmed(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer:
@@ -417,6 +435,18 @@ class Exchange:
             self._cache.keeper.forget(candidate)
             return None
         return self._confirmed(lookup, candidate, response, now)
+
+    def _contradicted(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer | Pass:
+        """The origin has confirmed something that is not stored: that is an answer only to a client who holds it."""
+        forward = self._forwarded
+        assert forward is not None  # noqa: S101 - a 304 is the answer to a request that was forwarded
+        if holds(self.request.headers, response.headers):
+            self._count(forward.decision, forward.reason)
+            return self._pass(forward, response, now)
+        self._count(Decision.MISMATCH, forward.reason)
+        return no_answer(
+            lookup, candidate.tier, by_request=forward.reason is MissReason.REQUEST, status=response.status
+        )
 
     def _asked(
         self, lookup: Lookup, decision: Decision, candidate: Candidate, status: int, *, stored: bool = False

@@ -9,6 +9,7 @@ from meshcache.engine.epochs import UNKNOWN
 from meshcache.engine.fill import unstorable
 from meshcache.engine.parts import PARTIAL_CONTENT
 from meshcache.engine.ranged import part_to_keep
+from meshcache.engine.succession import is_error, is_good
 
 if TYPE_CHECKING:
     from meshcache.engine.fill import Fill
@@ -37,5 +38,8 @@ def begin_fill(
     reason = unstorable(target, response, part=part is not None)
     if reason is not None:
         return reason
+    if is_error(response.status) and replacing is not None and is_good(replacing, now):
+        # Whatever lifetime it claims: what is good may stand in for the errors of others.
+        return NoStoreReason.BETTER_STORED
     fill = keeper.begin(target, response, now, replacing, part)
     return fill if fill.fits() else NoStoreReason.TOO_LARGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -26,6 +27,7 @@ from meshcache.engine.parts import (
 )
 from meshcache.engine.placement import earned_tiers, with_tiers_of
 from meshcache.engine.records import Entry, StoredResponse
+from meshcache.engine.succession import SLOW_SECONDS, is_error, is_older, yields
 from meshcache.engine.variants import with_field_set
 from meshcache.message import Headers, Response
 from meshcache.rfc.age import age_value
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from meshcache.engine.ports import Meter, Renderer, Spool
     from meshcache.engine.records import Record, VariantIndex
     from meshcache.message import Request
-    from meshcache.policy.compiled import KeySpec, Policy
+    from meshcache.policy.compiled import Freshness, KeySpec, Policy
     from meshcache.rfc.ranges import ContentRange
     from meshcache.tiers.memory import HotEntry
     from meshcache.tiers.stack import TierStack
@@ -59,6 +61,8 @@ _KEPT = frozenset(
         NoStoreReason.INVALIDATED,
         NoStoreReason.PURGED,
         NoStoreReason.NO_TIER,
+        NoStoreReason.OLDER,
+        NoStoreReason.BETTER_STORED,
     }
 )
 """Reasons not to store a response that say nothing against the one that is stored already."""
@@ -225,9 +229,12 @@ class Keeper:
         return NoStoreReason.PARTIAL
 
     def promote(self, target: Target, candidate: Candidate, tiers: tuple[TierName, ...], now: float) -> None:
-        """Move an entry up to the tiers that its reader has earned."""
+        """Move an entry up to the tiers that its reader has earned, unless memory holds a newer one by now."""
         if candidate.stale_since is not None:
             # The copy would be as if it had been asked for just now, and no longer stale.
+            return
+        held = self._stack.memory.peek(candidate.storage)
+        if held is not None and isinstance(held.record, StoredResponse) and is_older(candidate.stored, held.record):
             return
         expires_in = self._of_use(candidate.judgement, target.policy, now)
         self._stack.promote(self._entry(target, candidate.storage, candidate.stored, tiers, now, expires_in))
@@ -269,13 +276,14 @@ class Keeper:
 
     def _place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
         """Store under the primary key, or under a variant's with the list of variants beside it."""
-        held = None if replacing is None else replacing.tier
+        held, known = (None, None) if replacing is None else (replacing.tier, replacing.stored)
         if not record.selecting:
             # It answers every request for the resource; older variants become unreachable with their list, which
             # it has to replace wherever that would be found first.
-            return self._write(target, target.key.storage, record, held if target.index is None else TierName.HOT)
+            tier = held if target.index is None else TierName.HOT
+            return self._write(target, target.key.storage, record, tier, known)
         names = tuple(name for name, _ in record.selecting)
-        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, held)
+        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, held, known)
         if outcome == STORED and (target.index is None or target.index.field_sets[0] != names):
             self._write_index(target, with_field_set(target.key, target.index, names))
         return outcome
@@ -309,18 +317,38 @@ class Keeper:
                 self._stack.delete(place)
             return self._place(target, merged, None)
         held = None if replacing is None else replacing.tier
-        outcome = self._write(target, place, merged, held if entry is None else TierName.HOT)
+        outcome = self._write(target, place, merged, held if entry is None else TierName.HOT, base)
         if outcome == STORED and names and (target.index is None or target.index.field_sets[0] != names):
             self._write_index(target, with_field_set(target.key, target.index, names))
         return outcome
 
-    def _write(self, target: Target, storage: bytes, record: StoredResponse, held: TierName | None) -> str:
-        """Write to the tiers that the caller has earned, and to where the key is `held` so far."""
+    def _write(
+        self,
+        target: Target,
+        storage: bytes,
+        record: StoredResponse,
+        held: TierName | None,
+        replacing: StoredResponse | None,
+    ) -> str:
+        """Write to the tiers that the caller has earned, and to where the key is `held` so far.
+
+        What `record` takes the place of was known when the origin was asked; anything else that is stored by now has
+        come in meanwhile.
+        """
         policy = target.policy
         now = record.response_time
+        stored = self._stack.hot(storage, target.key.resource, policy.tiers, self._clock())
+        if stored is not None and stored.record is not replacing and isinstance(stored.record, StoredResponse):
+            reason = yields(record, stored.record, policy.freshness, self._clock())
+            if reason is not None and stored.record.key == record.key:
+                return reason
         tiers = self._tiers(target, held)
         expires_in = self._of_use(judge(record, policy.freshness), policy, now)
-        outcome = self._stack.store(self._entry(target, storage, record, tiers, now, expires_in))
+        entry = self._entry(target, storage, record, tiers, now, expires_in)
+        if is_error(record.status) or self._clock() - record.request_time > SLOW_SECONDS:
+            # Another process may have stored something in the meantime, which its memory alone knows so far.
+            entry = replace(entry, yields_to=partial(self._stays, record, policy.freshness))
+        outcome = self._stack.store(entry)
         return outcome.refused or STORED
 
     @staticmethod
@@ -328,6 +356,9 @@ class Keeper:
         tiers = earned_tiers(target.policy.placement, target.selection.score)
         # An older copy in a faster tier would be found first: it is replaced, whoever asked.
         return tiers if held is None else with_tiers_of(tiers, held)
+
+    def _stays(self, record: StoredResponse, freshness: Freshness, held: StoredResponse) -> bool:
+        return yields(record, held, freshness, self._clock()) is not None
 
     def _write_index(self, target: Target, index: VariantIndex) -> None:
         policy = target.policy

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from meshcache.decisions import TierName
     from meshcache.engine.epochs import Epochs
@@ -101,3 +101,5 @@ class Entry:
     """Its pool in memory."""
     rendered: bytes | None = None
     """Its serialised reply, kept beside it in memory."""
+    yields_to: Callable[[StoredResponse], bool] | None = None
+    """Tells of what a lower tier holds under the key whether it is to stay instead; None: it need not be looked at."""

@@ -52,7 +52,15 @@ class _Refresh:
     @property
     def key(self) -> bytes:
         """What is leased: one refresh for each stored variant."""
-        return self.candidate.storage
+        return lease_key(self.candidate)
+
+
+def lease_key(candidate: Candidate) -> bytes:
+    """The key under which a refresh of `candidate` is leased.
+
+    Not that of the entry: who collapses requests for it shall not wait for a refresh, let alone for the pause after it.
+    """
+    return b"refresh:" + candidate.storage
 
 
 class Refreshes:
@@ -74,7 +82,7 @@ class Refreshes:
 
     def begin(self, target: Target, candidate: Candidate, cluster: str, cause: RefreshCause) -> None:
         """Refresh `candidate` through `cluster` in the background, unless that is being done or was tried just now."""
-        key = candidate.storage
+        key = lease_key(candidate)
         now = self._cache.clock()
         # A popular entry comes here with every hit while it is being refreshed: what this process knows is asked first.
         if self._closed or key in self._busy or self._pauses.rests(key, now):

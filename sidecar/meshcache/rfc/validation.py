@@ -131,6 +131,25 @@ def confirmed_by_head(stored_fields: Iterable[Field], length: int, head: Headers
     return announced is None or announced == str(length)
 
 
+def contradicts(stored_fields: Iterable[Field], not_modified_headers: Headers) -> bool:
+    """Whether a 304 to a request made by `add_validators` certainly speaks of another representation.
+
+    So it is when its entity tag differs from the stored one, which was asked about, even by weak comparison.
+    """
+    told = parse_entity_tag(not_modified_headers.get("etag"))
+    asked = parse_entity_tag(Headers(stored_fields).get("etag"))
+    return told is not None and asked is not None and not weak_match(told, asked)
+
+
+def holds(request_headers: Headers, not_modified_headers: Headers) -> bool:
+    """Whether a client's own `if-none-match` names the representation of which a 304 speaks."""
+    told = parse_entity_tag(not_modified_headers.get("etag"))
+    named = request_headers.get("if-none-match")
+    if told is None or named is None:
+        return False
+    return any(weak_match(told, tag) for tag in parse_entity_tags(named))
+
+
 def not_modified(
     request_headers: Headers, stored_fields: Iterable[Field], status: int, *, response_time: float
 ) -> bool:

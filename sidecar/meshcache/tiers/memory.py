@@ -150,6 +150,11 @@ class MemoryTier:
         order.touch(key)
         return entry
 
+    def peek(self, key: bytes) -> HotEntry | None:
+        """The entry under `key`, whether or not its residence has ended; this is no use of it."""
+        held = self._entries.get(key)
+        return None if held is None else held[0]
+
     def put(self, key: bytes, entry: HotEntry, now: float, eviction: Eviction = "lru") -> bool:
         """Store `entry` in the pool `eviction`, replacing what is under `key`, and evict what no longer fits.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from meshcache.engine.epochs import born_of
+from meshcache.engine.epochs import Epochs, born_of
 from meshcache.engine.purges import ALIVE
 from meshcache.engine.records import StoredResponse
 from meshcache.tiers.base import TierError, Trouble
@@ -13,8 +13,8 @@ from meshcache.tiers.envelope import LARGE, BadEnvelope, unseal
 
 if TYPE_CHECKING:
     from meshcache.decisions import TierName
-    from meshcache.engine.epochs import Epochs
     from meshcache.engine.purges import Verdict
+    from meshcache.engine.records import Entry
     from meshcache.tiers.base import TierRead
     from meshcache.tiers.board import Board
     from meshcache.tiers.envelope import Envelope
@@ -93,6 +93,28 @@ class Opener:
             self._hooks.entry_refused(lower.name, "residence")
             return None
         return envelope
+
+    async def rival(self, tier: TierName, entry: Entry, read: TierRead, *, shared: bool) -> StoredResponse | None:
+        """What was read under the key of `entry`, which is about to be written there, if it is alive and of the same.
+
+        Raises `TierError` when too much waits to be verified.
+        """
+        if read.value is None:
+            return None
+        try:
+            envelope = await self._unsealed(read.value, entry.key)
+        except BadEnvelope:
+            return None
+        epochs = Epochs(entry.epochs.board, read.epoch if shared else entry.epochs.fleet)
+        stored = envelope.record
+        if (
+            not isinstance(stored, StoredResponse)
+            or stored.key != entry.record.key
+            or not epochs.spare(envelope.epoch, fleet_wide=shared, recent=True)
+            or self.judge(tier, read, envelope, shared=shared) != ALIVE
+        ):
+            return None
+        return stored
 
     async def _unsealed(self, value: bytes, key: bytes) -> Envelope:
         """Raises `BadEnvelope`, and `TierError` when too much waits already: reading is faster than verifying."""

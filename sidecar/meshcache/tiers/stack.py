@@ -360,6 +360,9 @@ class TierStack:
         if self._is_purged(entry):
             self._hooks.write_dropped(tier.name, "purged")
             return False
+        if entry.yields_to is not None and await self._overtaken(tier, entry, entry.yields_to):
+            self._hooks.write_dropped(tier.name, "overtaken")
+            return False
         began = self._clock()
         sealing = partial(
             seal,
@@ -400,6 +403,22 @@ class TierStack:
         """Whether a rule in effect has killed `entry` before it is written."""
         record = entry.record
         return isinstance(record, StoredResponse) and self._purges.verdict(entry.epochs.born, record).dead
+
+    async def _overtaken(self, tier: Tier, entry: Entry, yields_to: Callable[[StoredResponse], bool]) -> bool:
+        """Whether another process has stored something meanwhile that is to stay; then memory forgets `entry` as well.
+
+        Raises what the tier raises: where it cannot be read, it need not be written.
+        """
+        if tier.absent(entry.key):
+            return False
+        read = await tier.get(entry.key, entry.resource)
+        rival = await self._opener.rival(tier.name, entry, read, shared=not tier.on_board)
+        if rival is None or not yields_to(rival):
+            return False
+        in_memory = self.memory.peek(entry.key)
+        if in_memory is not None and in_memory.record is entry.record:
+            self.memory.delete(entry.key)
+        return True
 
     async def _invalidate_fleet(self, fleet: GuardedTier, resource: bytes) -> None:
         # Past the breaker on purpose: the tier must hear of it in any case, to remember it.

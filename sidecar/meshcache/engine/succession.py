@@ -1,0 +1,71 @@
+"""Which of two responses for one key stays, when both may be stored: the newer one, and a good one before an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from meshcache.decisions import NoStoreReason
+from meshcache.engine.judge import judge
+from meshcache.message import Headers
+from meshcache.rfc.fields import http_date
+from meshcache.rfc.stale import ERROR_STATUSES, within
+
+if TYPE_CHECKING:
+    from meshcache.engine.judge import Judgement
+    from meshcache.engine.lookup import Candidate
+    from meshcache.engine.records import StoredResponse
+    from meshcache.policy.compiled import Freshness
+
+SLOW_SECONDS: Final = 1.0
+"""A response that took longer, from its request to the end of its body, may have been overtaken by another."""
+
+
+def is_older(one: StoredResponse, other: StoredResponse) -> bool:
+    """Whether `other` is the more recent of two responses for the same thing (RFC 9111 section 4).
+
+    What was asked for after the other had come is newer, whatever clocks of origins say. Of two that were under way
+    together the one with the later `date` is, else the one whose head came later; in doubt neither.
+    """
+    if other.request_time > one.response_time:
+        return True
+    if one.request_time > other.response_time:
+        return False
+    mine, its = _date(one), _date(other)
+    if mine is not None and its is not None and mine != its:
+        return mine < its
+    return one.response_time < other.response_time
+
+
+def outlives(judgement: Judgement, now: float) -> bool:
+    """Whether a stored response may still be used at `now`, be it in place of an error of the origin.
+
+    What has to be validated at each use is of use no longer than that, too: in place of an error it never is.
+    """
+    if judgement.always_validate:
+        return False
+    age = judgement.age(now)
+    return age < judgement.lifetime or within(judgement.sie, lifetime=judgement.lifetime, age=age)
+
+
+def is_good(candidate: Candidate, now: float) -> bool:
+    """Whether what was found is no error, and may still be used at `now`."""
+    return not is_error(candidate.stored.status) and outlives(candidate.judgement, now)
+
+
+def yields(record: StoredResponse, held: StoredResponse, freshness: Freshness, now: float) -> NoStoreReason | None:
+    """Why `record` must not be stored in place of `held`, which is stored under the same key; None when it may."""
+    if is_older(record, held):
+        return NoStoreReason.OLDER
+    if is_error(record.status) and not is_error(held.status) and outlives(judge(held, freshness), now):
+        return NoStoreReason.BETTER_STORED
+    return None
+
+
+def is_error(status: int) -> bool:
+    """Whether this is an error of the origin, for which something stored may stand in (RFC 5861 section 4)."""
+    return status in ERROR_STATUSES
+
+
+def _date(stored: StoredResponse) -> float | None:
+    date = Headers(stored.fields).get("date")
+    return None if date is None else http_date(date, stored.response_time)
