@@ -52,6 +52,7 @@ class Lookup:
 
     __slots__ = (
         "_has_parts",
+        "_parts_at",
         "_request",
         "_stack",
         "epochs",
@@ -99,6 +100,7 @@ class Lookup:
         self.waited = False
         """Whether the request was kept to wait for another one's answer."""
         self._has_parts = request.method == "GET"
+        self._parts_at: tuple[VariantIndex | None, list[tuple[bytes, Selecting]]] | None = None
         self.epochs: Epochs = UNKNOWN
         """Read before the origin is asked, for whoever fills this miss; unknown until `absent` or `below` has run."""
 
@@ -227,7 +229,11 @@ class Lookup:
         return variant_keys(self.key, self.index, self._request.headers)
 
     def _part_places(self) -> list[tuple[bytes, Selecting]]:
-        return [(part_key(storage), selecting) for storage, selecting in self._places()]
+        known = self._parts_at
+        if known is None or known[0] is not self.index:
+            places = [(part_key(storage), selecting) for storage, selecting in self._places()]
+            known = self._parts_at = (self.index, places)
+        return known[1]
 
     def _held_part(self, found: Candidate | None) -> Candidate | None:
         """Remember a part; it is a candidate when it holds all that is asked for."""
