@@ -149,7 +149,7 @@ def test_files_and_pages_under_their_own_names(path: str, content_type: str | No
 
 @pytest.mark.parametrize(
     "content_type",
-    ["application/problem+json", "application/xml", "text/plain", "multipart/mixed", "text/event-stream"],
+    ["application/problem+json", "application/xml", "text/plain", "text/event-stream"],
 )
 def test_data_of_any_kind_is_no_style_sheet(content_type: str) -> None:
     assert type_mismatch("/me/x.css", content_type)

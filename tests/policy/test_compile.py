@@ -72,6 +72,7 @@ def test_the_whole_of_a_policy(compiled: Compile) -> None:
             30.0,
             0.2,
             ("own-cache-control", "cdn-cache-control"),
+            cookies_keyed=True,
         ),
         tiers=c.Tiers(
             hot=c.TierLimits(1.0, 1024, 0.001),

@@ -68,6 +68,16 @@ def test_configuration_that_is_refused(spec: str, told: str) -> None:
     assert error.startswith("a.yaml:5:")
 
 
+def test_a_workload_is_no_person_whose_answers_may_be_kept() -> None:
+    config = HEAD.format(kind="CacheConfig") + "  identity: {subject: {mtlsPeer: uri}}\n"
+    policy = POLICY.replace("spec: {}", "spec: {freshness: {ignore: [private]}, key: {partition: [subject]}}")
+    (error,) = errors_of(policy, ("b.yaml", config))
+    assert error.startswith("a.yaml:4:28: spec.freshness.ignore: needs spec.identity.subject of the CacheConfig to be")
+    compile_documents(
+        Documents.of([("a", policy), ("b", config.replace("mtlsPeer: uri", "jwtClaim: sub"))]), generation=1, secret=b""
+    )
+
+
 def test_a_password_is_never_repeated() -> None:
     for url in ("redis://:hunter2@/", "http://u:hunter2@h", "redis://u:hunter2@h:x"):
         assert "hunter2" not in "".join(spec_errors("CacheConfig", f"stores: {{warm: {{url: '{url}'}}}}"))
@@ -83,7 +93,10 @@ def test_a_password_is_never_repeated() -> None:
         ("freshness: {maxTtl: -1s}", "spec.freshness.maxTtl: a duration cannot be negative"),
         ("freshness: {maxTtl: 1s, defaultTtl: 2s}", "spec.freshness.defaultTtl: is longer than maxTtl"),
         ("freshness: {mode: override}", "spec.freshness.defaultTtl: is required with `mode: override`"),
-        ("freshness: {ignore: [no-store]}", "spec.freshness.ignore: not supported yet"),
+        ("freshness: {ignore: [no-store]}", "a.yaml:5:23: spec.freshness.ignore: needs the key to hold the person"),
+        ("freshness: {ignore: [private]}\nkey: {partition: [revision]}", "(add key: {partition: [subject]})"),
+        ("freshness: {ignore: [vary]}", "spec.freshness.ignore[0]: expected 'no-store', 'private', 'no-cache' or"),
+        ("freshness: {typeMismatch: allow}", "spec.freshness.typeMismatch: expected 'refuse' or 'store'"),
         ("freshness: {refreshAhead: 51%}", "a.yaml:5:29: spec.freshness.refreshAhead: is above 50%"),
         ("freshness: {refreshAhead: 5s}", "spec.freshness.refreshAhead: expected a percentage"),
         ("freshness: {negative: [{status: 200, ttl: 1s}]}", "negative[0].status: expected at least 400, got 200"),

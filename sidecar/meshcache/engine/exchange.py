@@ -20,7 +20,7 @@ from meshcache.engine.fill import fresh_for
 from meshcache.engine.filling import begin_fill
 from meshcache.engine.following import ALONE, Place, may_collapse
 from meshcache.engine.herd import Verdict
-from meshcache.engine.judge import Use, may_stand_in, use
+from meshcache.engine.judge import Use, may_stand_in, use, withheld
 from meshcache.engine.key import cache_key
 from meshcache.engine.lookup import Candidate, Lookup, newer
 from meshcache.engine.outcome import Answer, Forward, Pass, Wait
@@ -427,9 +427,7 @@ class Exchange:
         If it is, that is brought up to date, and what it is now answers; if not, it goes, and the client gets what the
         origin has sent (None).
         """
-        if lookup.epochs is UNKNOWN or (
-            "authorization" in self.request.headers and not candidate.judgement.for_authorized
-        ):
+        if lookup.epochs is UNKNOWN or withheld(candidate.judgement, self.request.headers):
             return None
         if not confirmed_by_head(candidate.stored.fields, candidate.stored.length, response.headers, now=now):
             self._cache.keeper.forget(candidate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +14,7 @@ from meshcache.engine.judge import judge
 from meshcache.engine.lifetime import lifetime
 from meshcache.engine.parts import part_of
 from meshcache.engine.records import StoredResponse
+from meshcache.engine.sharing import directives_of, disguised, may_be_personal
 from meshcache.engine.variants import variant_names
 from meshcache.rfc import stale
 from meshcache.rfc.age import age_value, corrected_initial_age
@@ -20,7 +22,6 @@ from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.fields import http_date, split_list
 from meshcache.rfc.storing import no_store_reason, storable_fields
 from meshcache.rfc.tags import TAG_FIELDS, response_tags
-from meshcache.rfc.targeted import response_directives
 from meshcache.rfc.validators import can_be_validated
 from meshcache.rfc.vary import parse_vary, selecting_values
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 NOT_REPLAYED = TAG_FIELDS | {"content-length", "cache-status"}
 """Computed anew for each answer, or kept beside it."""
 
+_AUTHORIZATION = frozenset({"authorization"})
+_LIFELESS = frozenset({NoStoreReason.NO_FRESHNESS, NoStoreReason.STATUS})
 _GONE = frozenset({404, 410})
 
 
@@ -99,35 +102,53 @@ def unstorable(target: Target, response: Response, *, part: bool = False) -> NoS
         return NoStoreReason.UNDELIMITED
     if response_tags(headers) is None:
         return NoStoreReason.TAGS
-    policy = target.policy.freshness
-    directives = response_directives(headers, policy.targets)
-    granted = lifetime(
+    policy, request = target.policy.freshness, target.request
+    asked = request.headers.without(_AUTHORIZATION) if "authorization" in policy.ignore else request.headers
+    directives = directives_of(headers, policy)
+    personal = may_be_personal(asked, headers, directives.control, policy)
+    times = partial(
+        lifetime,
         policy,
         status=response.status,
         headers=headers,
         directives=directives,
         response_time=target.request_time,
     )
+    granted = times(origin_alone=personal)
     reason = no_store_reason(
-        method=target.request.method,
-        request_headers=target.request.headers,
-        request_cc=request_cache_control(target.request.headers),
+        method=request.method,
+        request_headers=asked,
+        request_cc=request_cache_control(request.headers),
         status=response.status,
         response_headers=headers,
         response_cc=directives.control,
         has_lifetime=granted is not None,
         part=part,
     )
-    if reason is None and not can_be_validated(response.status, headers):
+    if reason is not None:
+        return NoStoreReason.COOKIE if personal and reason in _LIFELESS and times() is not None else reason
+    if personal and (not granted or directives.control.no_cache):
+        # To keep it for its validation would be to rely on that no two callers have answers of one version.
+        return NoStoreReason.COOKIE
+    if disguised(request.path, response.status, request.headers, headers, directives.control, policy):
+        return NoStoreReason.TYPE_MISMATCH
+    if not can_be_validated(response.status, headers):
         return _nothing_left(policy, headers, directives.control, granted or 0.0)
-    return reason
+    return None
 
 
 def fresh_for(target: Target, response: Response, now: float) -> float:
     """For how many seconds a response that has come `now`, and may be stored, is fresh; negative when it is stale."""
     headers, policy = response.headers, target.policy.freshness
-    directives = response_directives(headers, policy.targets)
-    granted = lifetime(policy, status=response.status, headers=headers, directives=directives, response_time=now)
+    directives = directives_of(headers, policy)
+    granted = lifetime(
+        policy,
+        status=response.status,
+        headers=headers,
+        directives=directives,
+        response_time=now,
+        origin_alone=may_be_personal(target.request.headers, headers, directives.control, policy),
+    )
     date = headers.get("date")
     age = corrected_initial_age(
         age=age_value(headers.get("age")),
@@ -305,7 +326,8 @@ class Fill:
         target, response = self.target, self.response
         names = variant_names(response.headers, target.request.headers, target.index)
         assert names != "*"  # noqa: S101 - `unstorable` has refused it
-        directives = response_directives(response.headers, target.policy.freshness.targets).control
+        policy = target.policy.freshness
+        directives = directives_of(response.headers, policy).control
         fields = storable_fields(response.headers, directives, response_time=self.response_time)
         return StoredResponse(
             key=target.key.material,
@@ -322,6 +344,7 @@ class Fill:
             subject=target.subject,
             revision=target.revision,
             tags=response_tags(response.headers) or (),
+            personal=may_be_personal(target.request.headers, response.headers, directives, policy),
         )
 
 

@@ -127,7 +127,7 @@ class Place:
         """
         self._candidate = candidate
         storage = self._lookup.newest_place() if candidate is None else candidate.storage
-        key = storage + (b"a" if "authorization" in self._request.headers else b"c")
+        key = storage + self._kind()
         if any(member.herd.key == key for member in self._members):
             # Its turn has come already.
             return True
@@ -144,6 +144,13 @@ class Place:
             self.leave()
         self._members.append(member)
         return not member.waits
+
+    def _kind(self) -> bytes:
+        """Who may get one answer: those with credentials, those with cookies that the key does not hold, strangers."""
+        headers, policy = self._request.headers, self._lookup.policy.freshness
+        if "authorization" in headers:
+            return b"a"
+        return b"k" if "cookie" in headers and not (policy.cookies_keyed or policy.person_keyed) else b"c"
 
     async def confirm(self) -> bool:
         """Ask other pods whether this one may go; False when `word` is to be awaited."""

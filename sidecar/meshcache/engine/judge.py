@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from meshcache.engine.lifetime import lifetime
 from meshcache.engine.parts import is_part
+from meshcache.engine.sharing import directives_of, disguised, forbids, leaves_to_all
 from meshcache.message import Headers
 from meshcache.rfc import age as rfc_age
 from meshcache.rfc import request as rfc_request
@@ -22,7 +24,6 @@ from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.fields import http_date
 from meshcache.rfc.negotiation import content_codings
 from meshcache.rfc.storing import shareable_despite_authorization
-from meshcache.rfc.targeted import response_directives
 from meshcache.rfc.validators import can_be_validated
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Judgement:
     """Whether the origin can be asked if it is still right."""
     for_authorized: bool
     """Whether it may answer requests that carry `authorization`."""
+    for_cookies: bool
+    """Whether it may answer requests with cookies that the key does not hold."""
     renew_from: float
     """Unix time from which it is renewed before it is stale, if it is popular; infinite where it is not."""
 
@@ -85,12 +88,16 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
     """How `policy` sees `stored`."""
     headers = Headers(stored.fields)
     part = is_part(stored)
-    said = response_directives(headers, policy.targets)
+    said = directives_of(headers, policy)
     directives = said.control
-    date = headers.get("date")
-    granted = lifetime(
-        policy, status=stored.status, headers=headers, directives=said, response_time=stored.response_time
+    forbidden = forbids(directives) or disguised(
+        _path(stored.uri), stored.status, _NOTHING_ASKED, headers, directives, policy
     )
+    date = headers.get("date")
+    times = partial(
+        lifetime, policy, status=stored.status, headers=headers, directives=said, response_time=stored.response_time
+    )
+    granted = None if forbidden else times(origin_alone=stored.personal)
     initial_age = rfc_age.corrected_initial_age(
         age=stored.initial_age,
         date=None if date is None else http_date(date, stored.response_time),
@@ -112,13 +119,27 @@ def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
         immutable=directives.immutable,
         codings=content_codings(headers.get("content-encoding")),
         # Fields of a qualified `no-cache` are not stored, so that the rest needs no validation.
-        always_validate=directives.no_cache,
+        always_validate=directives.no_cache or forbidden,
         may_serve_stale=stale.may_serve_stale(directives),
         can_validate=can_be_validated(stored.status, headers),
-        for_authorized=shareable_despite_authorization(directives),
+        for_authorized=shareable_despite_authorization(directives) or "authorization" in policy.ignore,
+        for_cookies=policy.cookies_keyed
+        or policy.person_keyed
+        or leaves_to_all(directives)
+        or any(name == "cookie" for name, _ in stored.selecting)
+        or granted is None
+        or granted <= (times(origin_alone=True) or 0.0),
         # A part is not refreshed: that would bring the whole, which nobody may want.
         renew_from=inf if part else _renew_from(policy, stored.response_time, (granted or 0.0) - initial_age),
     )
+
+
+def _path(uri: str) -> str:
+    """The path and query of a target URI."""
+    return uri.partition("://")[2].partition("/")[2]
+
+
+_NOTHING_ASKED: Final = Headers()
 
 
 def _renew_from(policy: Freshness, response_time: float, left: float) -> float:
@@ -128,12 +149,18 @@ def _renew_from(policy: Freshness, response_time: float, left: float) -> float:
     return response_time + left * (1.0 - policy.refresh_ahead)
 
 
+def withheld(judgement: Judgement, request: Headers) -> bool:
+    """Whether the response is for others than who sends these header fields: what he may see, the origin decides."""
+    return ("authorization" in request and not judgement.for_authorized) or (
+        "cookie" in request and not judgement.for_cookies
+    )
+
+
 def use(judgement: Judgement, request: Headers, now: float) -> Use:
     """How the response may be used at `now` for a request with these header fields."""
     age = judgement.age(now)
     lifetime_left = judgement.lifetime - age
-    if "authorization" in request and not judgement.for_authorized:
-        # It was stored for callers without credentials; what this caller may see, the origin decides.
+    if withheld(judgement, request):
         return Use.VALIDATE_BY_REQUEST
     if "cache-control" in request:
         directives = request_cache_control(request)
@@ -161,7 +188,7 @@ def may_stand_in(judgement: Judgement, request: Headers, now: float, *, unreacha
     `unreachable` tells that the error is not the origin's own: the cache is disconnected, and may serve stale without
     anybody's leave (RFC 9111 section 4.2.4), unless the client insists on the origin.
     """
-    if judgement.always_validate or ("authorization" in request and not judgement.for_authorized):
+    if judgement.always_validate or withheld(judgement, request):
         return False
     window = judgement.sie
     if unreachable and judgement.disconnected > window and not request_cache_control(request).no_cache:

@@ -13,7 +13,7 @@ from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.admission import effective_method
 from meshcache.engine.chunks import owner_of
 from meshcache.engine.fill import NOT_REPLAYED, Fill, supersedes, unstorable
-from meshcache.engine.judge import judge
+from meshcache.engine.judge import judge, withheld
 from meshcache.engine.key import part_key, resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.parts import (
@@ -56,6 +56,8 @@ _KEPT = frozenset(
         NoStoreReason.LOCAL_REPLY,
         NoStoreReason.REQUEST_NO_STORE,
         NoStoreReason.AUTHORIZATION,
+        NoStoreReason.COOKIE,
+        NoStoreReason.TYPE_MISMATCH,
         NoStoreReason.PARTIAL,
         NoStoreReason.NO_MEMORY,
         NoStoreReason.INVALIDATED,
@@ -249,7 +251,7 @@ class Keeper:
         self._meter.stored(reason)
         if candidate is None or reason in _KEPT or not supersedes(status):
             return
-        if "authorization" in request.headers and not candidate.judgement.for_authorized:
+        if withheld(candidate.judgement, request.headers):
             # What this caller gets says nothing of what the others may have.
             return
         self.forget(candidate)

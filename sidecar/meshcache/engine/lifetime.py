@@ -16,14 +16,21 @@ _FIRST_ERROR = 400
 
 
 def lifetime(
-    policy: Freshness, *, status: int, headers: Headers, directives: Directives, response_time: float
+    policy: Freshness,
+    *,
+    status: int,
+    headers: Headers,
+    directives: Directives,
+    response_time: float,
+    origin_alone: bool = False,
 ) -> float | None:
     """Seconds that a response is fresh from its birth, or None when nothing gives it a lifetime.
 
     `directives` is what the origin has said to this cache, `response_time` the Unix seconds at which it came. Under
     `override` the policy's values rule where it has one; under `rfc9111` they stand in where the origin said nothing,
     and where neither says anything, a lifetime is calculated from `last-modified`. `defaultTtl` never applies to
-    errors: those have `negative`. `maxTtl` cuts whatever it is.
+    errors: those have `negative`. `maxTtl` cuts whatever it is. With `origin_alone` only what the origin has said
+    counts (see `sharing`).
     """
     control, expires = directives
     explicit = explicit_lifetime(control, expires=expires, date=headers.get("date"), response_time=response_time)
@@ -31,7 +38,9 @@ def lifetime(
     assigned = policy.negative.get(status)
     if assigned is None and by_default and status < _FIRST_ERROR:
         assigned = policy.default_ttl
-    if policy.mode == "override":
+    if origin_alone:
+        seconds = explicit
+    elif policy.mode == "override":
         seconds = assigned if assigned is not None else explicit
     else:
         seconds = explicit if explicit is not None else assigned

@@ -84,7 +84,7 @@ def type_mismatch(path: str, content_type: str | None) -> bool:
     media_type = content_type.partition(";")[0].strip().lower()
     if extension in _XML and media_type in ("text/xml", "application/xml"):
         return False
-    return media_type in _DOCUMENTS or media_type.endswith("+json") or media_type.startswith("multipart/")
+    return media_type in _DOCUMENTS or media_type.endswith("+json")
 
 
 def _extension(path: str) -> str:

@@ -63,6 +63,9 @@ class StoredResponse(msgspec.Struct, tag="r", frozen=True, array_like=True):
     chunk_bytes: int = 0
     """Bytes of every chunk but the last."""
 
+    personal: bool = False
+    """Whether it may be meant for its caller alone, so that only its origin's word counts for how long it is shared."""
+
     @property
     def length(self) -> int:
         """Bytes of the whole body."""

@@ -64,7 +64,7 @@ def _translate(document: Document, model: type[Strict], error: ErrorDetails) -> 
     if kind == "missing":
         return document.error(path, "required field is missing")
     if kind == "policy":
-        return document.error((*path, context["at"]), context["text"])
+        return document.error((*path, *context["at"]), context["text"], context["hint"])
     if kind == "value_error":
         return document.error(path, str(context["error"]))
     value = error["input"]

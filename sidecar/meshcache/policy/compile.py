@@ -203,6 +203,11 @@ class _Compiler:
                 message = f"the CacheConfig does not say in spec.identity.{part.word} who that is"
                 hint = f"for example identity: {{{part.word}: {{jwtClaim: {_CLAIMS[part.word]}}}}}"
                 self._refuse(document, ("spec", "key", "partition", index), message, hint)
+        subject = identity.subject
+        if manifest.spec.freshness.ignore and subject is not None and subject.kind != "jwtClaim":
+            message = "needs spec.identity.subject of the CacheConfig to be a jwtClaim"
+            hint = "a certificate names the workload that calls, not the person on whose behalf"
+            self._refuse(document, ("spec", "freshness", "ignore"), message, hint)
 
     def _route(self, document: Document, manifest: m.CacheRoute, policies: Mapping[str, c.Policy]) -> c.Route:
         ref = manifest.spec.policy_ref
@@ -302,6 +307,7 @@ def compile_policy(manifest: m.CachePolicy) -> c.Policy:
     """One policy as the request path uses it."""
     spec = manifest.spec
     freshness, tiers, placement = spec.freshness, spec.tiers, spec.placement
+    key = _key(spec.key)
     return c.Policy(
         name=manifest.metadata.name,
         eviction=spec.eviction,
@@ -316,10 +322,14 @@ def compile_policy(manifest: m.CachePolicy) -> c.Policy:
             targets=tuple(dict.fromkeys(freshness.targets)),
             refresh_ahead=freshness.refresh_ahead,
             negative=MappingProxyType({entry.status: entry.ttl for entry in freshness.negative}),
+            ignore=frozenset(name.replace("-", "_") for name in freshness.ignore),
+            person_keyed=key.partition_subject or key.partition_session,
+            cookies_keyed=bool(key.cookies) or "cookie" in {*key.headers, *key.partition_headers, *key.strip},
+            refuse_disguised=freshness.type_mismatch == "refuse",
         ),
         tiers=c.Tiers(hot=_limits(tiers.hot), warm=_limits(tiers.warm), cold=_limits(tiers.cold)),
         placement=c.Placement(placement.hot_at, placement.warm_at, placement.promotion == "onHit"),
-        key=_key(spec.key),
+        key=key,
         collapse_wait=spec.collapse.max_wait if spec.collapse.enabled else 0.0,
         refresh_max_concurrent=spec.refresh.max_concurrent,
         refresh_via="" if spec.refresh.via == VIA_ENVOY else spec.refresh.via,

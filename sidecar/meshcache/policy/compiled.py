@@ -42,6 +42,14 @@ class Freshness:
     for none."""
     targets: tuple[str, ...] = TARGETS
     """Fields that go before `cache-control` and `expires`, in lower case, the first that is there ruling alone."""
+    ignore: frozenset[str] = frozenset()
+    """What the origin says and does not bind: any of `no_store`, `private`, `no_cache`, `authorization`."""
+    person_keyed: bool = False
+    """Whether the key holds the person or his session."""
+    cookies_keyed: bool = False
+    """Whether the key holds the cookies that matter, or the origin never sees any."""
+    refuse_disguised: bool = True
+    """Whether a page under the name of a static file is not stored."""
 
 
 @dataclass(frozen=True, slots=True)

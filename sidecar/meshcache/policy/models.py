@@ -40,7 +40,8 @@ class FreshnessSpec(Strict):
 
     planned: ClassVar[frozenset[str]] = frozenset({"ttlFactors"})
     mode: Literal["rfc9111", "override"] = "rfc9111"
-    ignore: Annotated[list[str], BeforeValidator(v.only_empty)] = Field(default_factory=list)
+    ignore: list[Literal["no-store", "private", "no-cache", "authorization"]] = Field(default_factory=list)
+    type_mismatch: Literal["refuse", "store"] = "refuse"
     default_ttl: Duration | None = None
     max_ttl: Duration | None = None
     stale_while_revalidate: Duration = 0.0
@@ -200,6 +201,16 @@ class PolicySpec(Strict):
     key: KeyModel = KeyModel()
     collapse: CollapseSpec = CollapseSpec()
     refresh: Refresh = Refresh()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PolicySpec:
+        if self.freshness.ignore and all(part.word != "subject" for part in self.key.partition):
+            refuse(
+                ("freshness", "ignore"),
+                "needs the key to hold the person, or one caller would get what another may see",
+                "add key: {partition: [subject]}",
+            )
+        return self
 
 
 # CacheRoute

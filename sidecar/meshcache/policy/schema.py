@@ -25,9 +25,10 @@ CookieName = Annotated[str, BeforeValidator(v.cookie_name)]
 Deadline = Annotated[Duration, Field(gt=0, le=10)]
 
 
-def refuse(field: str, message: str) -> NoReturn:
-    """Refuse the value of `field` from within a validator of the model that holds it."""
-    raise PydanticCustomError("policy", "{text}", {"text": message, "at": field})
+def refuse(field: str | tuple[str, ...], message: str, hint: str = "") -> NoReturn:
+    """Refuse the value of `field` (or of a field further in, by its path) from within a validator of its model."""
+    path = (field,) if isinstance(field, str) else field
+    raise PydanticCustomError("policy", "{text}", {"text": message, "at": path, "hint": hint})
 
 
 class Strict(BaseModel):

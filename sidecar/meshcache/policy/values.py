@@ -185,13 +185,6 @@ def glob(value: object) -> str:
     return text
 
 
-def only_empty(value: object) -> object:
-    """A list whose members are not built yet."""
-    if value and isinstance(value, list):
-        raise ValueError("not supported yet; only an empty list is")
-    return value
-
-
 def later(*names: str) -> Callable[[object], object]:
     """A check that says of some values that they are not built yet."""
 
