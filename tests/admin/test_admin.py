@@ -1,5 +1,6 @@
 import asyncio
 import os
+import pwd
 import stat
 
 import httpx
@@ -7,9 +8,10 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from meshcache.admin.app import admin_app, metrics_app
+from meshcache.admin.app import LONGEST_BODY, admin_app, metrics_app
 from meshcache.admin.server import MAX_CONNECTIONS, EmbeddedServer
-from meshcache.extproc.status import Condition, PolicyStatus, Refusal, Status, WorkerStatus
+from meshcache.admin.token import Token
+from meshcache.extproc.status import Condition, PolicyStatus, PurgeStatus, Refusal, Status, WorkerStatus
 from meshcache.observe.exposition import render
 from meshcache.observe.metrics import EMPTY
 from meshcache.process import StartError, bind_tcp, bind_unix
@@ -27,7 +29,40 @@ STATUS = Status(
     workers=(WorkerStatus(0, 7, True, 3, 0, "/s", 6.0),),
     tiers=(),
     conditions=(Condition("Accepted", False, "Invalid", "a.yaml:1:1: x", 5.0),),
+    purges=PurgeStatus("pod-1", 5, 2, 0, True),
 )
+
+
+class Done(msgspec.Struct):
+    body: str
+    who: dict[str, object]
+
+
+class Purges:
+    """Says what it was asked."""
+
+    async def purge(self, body, who):
+        if b"bad" in body:
+            raise ValueError("that makes no sense")
+        return Done(body.decode(), dict(who))
+
+    async def result(self, purge_id):
+        return Done(purge_id, {}) if purge_id == "known" else None
+
+
+@pytest.fixture
+async def admin(tmp_path):
+    path = tmp_path / "admin.sock"
+    path.write_text("left by one that was killed")
+    token = Token.load_or_create(tmp_path / "admin.token")
+    server = EmbeddedServer(admin_app(lambda: STATUS, Purges(), token), bind_unix(path, 0o600))
+    await server.start()
+    async with httpx.AsyncClient(
+        transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://meshcache"
+    ) as client:
+        client.token = token
+        yield client
+    await server.stop()
 
 
 class Sidecar:
@@ -49,28 +84,44 @@ async def metrics():
     await server.stop()
 
 
-async def test_status_over_the_unix_socket(tmp_path):
-    path = tmp_path / "admin.sock"
-    path.write_text("left by one that was killed")
-    server = EmbeddedServer(admin_app(lambda: STATUS), bind_unix(path, 0o600))
-    await server.start()
-    try:
-        mode = os.stat(path).st_mode
-        assert stat.S_ISSOCK(mode)
-        assert stat.S_IMODE(mode) == 0o600
-        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(path))) as client:
-            answer = await client.get("http://x/status")
-            assert answer.headers["cache-control"] == "no-store"
-            assert answer.headers["content-type"] == "application/json"
-            assert msgspec.json.decode(answer.content, type=Status) == STATUS
-            body = answer.json()
-            assert body["policies"]["fromLastGood"] is False
-            assert body["policies"]["refusal"]["errors"] == ["a.yaml:1:1: x"]
-            assert body["workers"][0]["pid"] == 7
-            assert (await client.post("http://x/status")).status_code == 405
-            assert (await client.get("http://x/other")).status_code == 404
-    finally:
-        await server.stop()
+async def test_status_over_the_unix_socket(admin, tmp_path):
+    mode = os.stat(tmp_path / "admin.sock").st_mode
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600
+    answer = await admin.get("/status")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["content-type"] == "application/json"
+    assert msgspec.json.decode(answer.content, type=Status) == STATUS
+    body = answer.json()
+    assert body["policies"]["fromLastGood"] is False
+    assert body["policies"]["refusal"]["errors"] == ["a.yaml:1:1: x"]
+    assert body["workers"][0]["pid"] == 7
+    assert (await admin.post("/status")).status_code == 405
+    assert (await admin.get("/other")).status_code == 404
+
+
+async def test_a_purge_takes_the_token_and_tells_who_asks(admin):
+    answer = await admin.post("/purge", content=b'{"all":true}', headers=admin.token.header)
+    assert answer.status_code == 200
+    user = pwd.getpwuid(os.getuid()).pw_name
+    who = {"uid": os.getuid(), "user": user, "token": "admin.token"}
+    assert answer.json() == {"body": '{"all":true}', "who": who}
+    for header in ({}, {"authorization": "Bearer x"}, {"authorization": admin.token.header["authorization"][:-1]}):
+        answer = await admin.post("/purge", content=b"{}", headers=header)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
+async def test_a_purge_that_makes_no_sense_is_refused_with_a_sentence(admin):
+    answer = await admin.post("/purge", content=b"bad", headers=admin.token.header)
+    assert (answer.status_code, answer.json()) == (400, {"error": "that makes no sense"})
+    answer = await admin.post("/purge", content=bytes(LONGEST_BODY + 1), headers=admin.token.header)
+    assert answer.status_code == 413
+
+
+async def test_how_a_purge_stands_takes_no_token(admin):
+    assert (await admin.get("/purge/known")).json() == {"body": "known", "who": {}}
+    assert (await admin.get("/purge/other")).status_code == 404
+    assert (await admin.get("/purge")).status_code == 405
 
 
 def test_well_needs_every_condition():

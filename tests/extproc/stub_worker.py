@@ -33,6 +33,12 @@ class StubService:
             raise PolicyErrors([PolicyError("a.yaml", 1, 2, "spec", "refused by workers")])
         self._metrics.set("hot_entries", (), generation)
 
+    async def apply_purges(self):
+        return 0
+
+    async def count_purged(self):
+        return None
+
     def sample(self):
         self._metrics.set("hot_bytes", (), 100)
 

@@ -45,7 +45,7 @@ from meshcache.rfc import (
     validation,
     vary,
 )
-from meshcache.tiers.envelope import BadEnvelope, unseal
+from meshcache.tiers.envelope import BadEnvelope, front_of, unseal
 from meshcache.tiers.signing import Keyring
 
 if TYPE_CHECKING:
@@ -293,10 +293,11 @@ PARSERS: tuple[Parser, ...] = (
     Parser(
         "envelope",
         lambda data: unseal(data, storage_key=STORAGE_KEY, keyring=KEYRING),
-        starts=("", "MC\x01"),
+        starts=("", "MC\x02"),
         raises=(BadEnvelope,),
         binary=True,
     ),
+    Parser("front of an envelope", front_of, starts=("", "MC\x02"), binary=True),
     Parser("control message", _control, raises=(msgspec.DecodeError, UnicodeDecodeError), binary=True),
 )
 

@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tier_helpers import key, response
 
+from meshcache.engine.epochs import Epochs
+from meshcache.engine.purges import labels_of
 from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.tiers import envelope as module
-from meshcache.tiers.envelope import BadEnvelope, record_size, seal, unseal
+from meshcache.tiers.envelope import BadEnvelope, Front, front_of, record_size, seal, unseal
 from meshcache.tiers.signing import Keyring
 
 KEYRING = Keyring([b"k" * 32], b"s" * 32)
@@ -57,7 +59,7 @@ def test_round_trip(record: StoredResponse | VariantIndex, epoch: bytes, written
 
 def test_fields_are_only_ever_added_at_the_end() -> None:
     """Any other change of form needs another `VERSION`: releases that share a store must not mistake entries."""
-    assert module.VERSION == 1
+    assert module.VERSION == 2
     assert StoredResponse.__struct_fields__[:9] == (
         "key",
         "selecting",
@@ -77,6 +79,21 @@ def test_what_was_written_before_a_field_was_added_is_read() -> None:
     shape = [getattr(record, name) for name in StoredResponse.__struct_fields__[:9]]
     older = msgspec.msgpack.encode(["r", *shape])
     assert msgspec.msgpack.decode(older, type=StoredResponse) == record
+
+
+def test_the_front_tells_birth_and_labels_without_the_rest() -> None:
+    record = response(b"b" * 5000, tags=("t", "u"), route="images", revision="r", subject=b"someone")
+    epoch = Epochs(b"b" * 8, b"f" * 8, (1 << 62, 1 << 61)).sealed()
+    value = sealed(record, epoch=epoch)
+    front = front_of(value[:1000])
+    assert isinstance(front, Front)
+    assert (front.born, front.labels) == ((1 << 62, 1 << 61), labels_of(record))
+    needed = front_of(value[:90])
+    assert isinstance(needed, int)
+    assert front_of(value[:needed]) == front_of(memoryview(value)) == front
+    assert front_of(value[: needed - 1]) == needed
+    assert front_of(sealed(VariantIndex(b"k", (("accept",),)), epoch=epoch)) == Front((1 << 62, 1 << 61), None)
+    assert front_of(b"MC\x07" + value[3:]) is front_of(value[:20]) is front_of(b"") is None
 
 
 def test_every_flipped_bit_of_every_byte_is_refused() -> None:
@@ -100,7 +117,7 @@ def test_every_truncation_and_extension_is_refused() -> None:
 
 @given(st.binary(max_size=300))
 def test_garbage_is_refused_and_nothing_else_is_raised(garbage: bytes) -> None:
-    for value in (garbage, b"MC\x01" + garbage):
+    for value in (garbage, b"MC\x02" + garbage):
         with pytest.raises(BadEnvelope):
             unseal(value, storage_key=key(1), keyring=KEYRING)
 
@@ -117,8 +134,8 @@ def test_reasons() -> None:
         (value[:10], KEYRING, "truncated"),
         (b"XX" + value[2:], KEYRING, "foreign"),
         (b"XX", KEYRING, "truncated"),
-        (value[:2] + b"\x02" + value[3:], KEYRING, "version"),
-        (b"MC\x02", KEYRING, "version"),
+        (value[:2] + b"\x07" + value[3:], KEYRING, "version"),
+        (b"MC\x07", KEYRING, "version"),
         (value, other, "unknown-key"),
         (value[:-1] + b"!", KEYRING, "mac"),
     ):

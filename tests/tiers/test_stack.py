@@ -235,7 +235,7 @@ async def test_bad_envelopes_are_misses_counted_and_deleted_unless_good_for_othe
     bad = {
         "truncated": good[:20],
         "foreign": b"XY" + good[2:],
-        "version": b"MC\x02" + good[3:],
+        "version": b"MC\x07" + good[3:],
         "unknown-key": sealed(storage_key=key(1), keyring=Keyring([b"o" * 32], b"")),
         # Two entries swapped by someone who can write to the store.
         "mac": sealed(storage_key=key(3), keyring=KEYRING),

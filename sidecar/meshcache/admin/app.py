@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import pwd
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from meshcache.admin.server import UID
 from meshcache.observe.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
 
+    from meshcache.admin.token import Token
     from meshcache.extproc.status import Status
 
+LONGEST_BODY: Final = 1 << 20
 _NO_STORE = {"cache-control": "no-store"}
 
 
@@ -34,13 +38,63 @@ class Sidecar(Protocol):
         ...
 
 
-def admin_app(status: Callable[[], Status]) -> Starlette:
-    """`GET /status`: a `Status` as JSON."""
+class Purges(Protocol):
+    """Makes purges; `cli.sidecar` has one over the supervisor's."""
+
+    async def purge(self, body: bytes, who: Mapping[str, Any]) -> msgspec.Struct:
+        """Make the purge that `body` (JSON) asks for. Raises `ValueError` with a sentence when it makes no sense."""
+        ...
+
+    async def result(self, purge_id: str) -> msgspec.Struct | None:
+        """How it stands; None for one that is not known."""
+        ...
+
+
+def admin_app(status: Callable[[], Status], purges: Purges, token: Token) -> Starlette:
+    """`GET /status`: a `Status` as JSON; `POST /purge`, `GET /purge/<id>`: a `PurgeResult`. Writes take the token."""
 
     async def show(_request: Request) -> Response:
         return json_response(status())
 
-    return Starlette(routes=[Route("/status", show, methods=["GET"])])
+    async def purge(request: Request) -> Response:
+        if not token.opens(request.headers.get("authorization")):
+            refusal = json_response({"error": "a token is needed: authorization: Bearer <token>"}, 401)
+            refusal.headers["www-authenticate"] = "Bearer"
+            return refusal
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > LONGEST_BODY:
+                return json_response({"error": f"more than {LONGEST_BODY} bytes"}, 413)
+        try:
+            return json_response(await purges.purge(bytes(body), {**_peer(request), "token": token.name}))
+        except ValueError as error:
+            return json_response({"error": str(error)}, 400)
+
+    async def result(request: Request) -> Response:
+        found = await purges.result(request.path_params["id"])
+        if found is None:
+            return json_response({"error": "no such purge is remembered"}, 404)
+        return json_response(found)
+
+    return Starlette(
+        routes=[
+            Route("/status", show, methods=["GET"]),
+            Route("/purge", purge, methods=["POST"]),
+            Route("/purge/{id}", result, methods=["GET"]),
+        ]
+    )
+
+
+def _peer(request: Request) -> dict[str, Any]:
+    """The user at the other end of a unix socket, as the kernel names him (`admin.server`)."""
+    if request.client is None or not request.client.host.startswith(UID):
+        return {}
+    uid = int(request.client.host.removeprefix(UID))
+    try:
+        return {"uid": uid, "user": pwd.getpwuid(uid).pw_name}
+    except KeyError:
+        return {"uid": uid}
 
 
 def metrics_app(sidecar: Sidecar) -> Starlette:

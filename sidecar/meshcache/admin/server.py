@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator
 
     from starlette.types import ASGIApp
 
 START_TIMEOUT: Final = 10.0
 STOP_TIMEOUT: Final = 2.0
+UID: Final = "uid:"
+"""Before the number of the user, where the address of a client stands otherwise."""
+_CREDENTIALS: Final = struct.Struct("=iii")
+"""`struct ucred`: process, user, group (unix(7))."""
 MAX_CONNECTIONS: Final = 128
 """Beyond, the connection that has been idle for longest makes room for a new one: whoever opens many and asks nothing
 must not keep a probe or a scrape from its answer."""
@@ -33,6 +38,10 @@ class _Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base does
         super().connection_made(transport)
         self._since = self.loop.time()
+        peer = _peer_uid(transport)
+        if peer is not None:
+            # Where the address of a client stands otherwise: a unix socket has none.
+            self.client = (f"{UID}{peer}", 0)
         held = [
             other for other in self.connections if isinstance(other, _Protocol) and not other.transport.is_closing()
         ]
@@ -44,6 +53,18 @@ class _Protocol(H11Protocol):
     def idle(self) -> bool:
         """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
+
+
+def _peer_uid(transport: asyncio.Transport) -> int | None:
+    """The user who has connected to a unix socket; None for other sockets."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    try:
+        _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    except OSError:
+        return None
+    return int(uid)
 
 
 class EmbeddedServer:

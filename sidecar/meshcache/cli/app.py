@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, str]] = {
     "up": "meshcache.cli.up:up",
     "serve": "meshcache.cli.serve:serve",
     "status": "meshcache.cli.status:status",
+    "purge": "meshcache.cli.purge:purge",
     "validate": "meshcache.cli.validate:validate",
     "explain": "meshcache.cli.explain:explain",
     "envoy-config": "meshcache.cli.envoy_config:envoy_config",

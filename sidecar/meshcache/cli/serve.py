@@ -56,6 +56,13 @@ def serve(
             help="Folder of the signing keys.  [default: <data>/keys, made at first start]", show_default=False
         ),
     ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the token for purges.  [default: <data>/admin.token, made at first start]",
+            show_default=False,
+        ),
+    ] = None,
     lookup_timeout: Annotated[
         float | None,
         typer.Option(
@@ -97,6 +104,7 @@ def serve(
         revision=revision,
         pod_labels=pod_labels,
         keys=keys,
+        token_file=token_file,
         lookup_timeout=lookup_timeout,
         drain_timeout=drain_timeout,
         log_level=log_level,

@@ -6,15 +6,20 @@ import asyncio
 import signal
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from meshcache import __version__
 from meshcache.admin.app import admin_app, metrics_app
 from meshcache.admin.server import EmbeddedServer
+from meshcache.admin.token import FILE_NAME as TOKEN_FILE
+from meshcache.admin.token import Token, TokenError
 from meshcache.cli.options import DEFAULT_METRICS_LISTEN, refresh_cluster_name
 from meshcache.cli.paths import admin_socket
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.extproc.control import WorkerOptions
+from meshcache.extproc.purger import PurgeRequest, PurgeResult
 from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
 from meshcache.observe import logs
 from meshcache.policy.errors import PolicyErrors
@@ -25,6 +30,7 @@ from meshcache.process import FolderLock, StartError, bind_tcp, bind_unix, make_
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Mapping
     from pathlib import Path
 
 ADMIN_SOCKET_MODE: Final = 0o600
@@ -49,6 +55,8 @@ class SidecarOptions:
     revision: str
     pod_labels: Path
     keys: Path | None
+    token_file: Path | None
+    """Of the admin API; None: in the data folder, made at first start."""
     lookup_timeout: float | None
     """Seconds that Envoy waits; None: what it would be configured to by the policies at the start."""
     drain_timeout: float
@@ -138,6 +146,25 @@ def fail(error: Exception) -> int:
     return 1
 
 
+class _Purges:
+    """What the admin API asks of the supervisor."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    async def purge(self, body: bytes, who: Mapping[str, Any]) -> PurgeResult:
+        """See `admin.app.Purges`."""
+        try:
+            request = msgspec.json.decode(body, type=PurgeRequest)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"not a purge: {error}") from error
+        return await self._supervisor.purging.purge(request, who)
+
+    async def result(self, purge_id: str) -> PurgeResult | None:
+        """See `admin.app.Purges`."""
+        return await self._supervisor.purging.result(purge_id)
+
+
 class _Sidecar:
     def __init__(self, options: SidecarOptions) -> None:
         self._options = options
@@ -172,6 +199,10 @@ class _Sidecar:
         make_folder(options.data, "data")
         make_folder(options.data / "run", "socket")
         self._lock.acquire()
+        try:
+            token = Token.load_or_create(options.token_file or options.data / TOKEN_FILE)
+        except TokenError as error:
+            raise StartError(str(error)) from error
         config = self._supervisor.load()
         listen = options.metrics_listen or config.metrics_listen or DEFAULT_METRICS_LISTEN
         metrics = bind_tcp(*parse_address(listen, "--metrics-listen"), "--metrics-listen")
@@ -183,7 +214,9 @@ class _Sidecar:
         self._sockets.append(admin)
         self._servers = [
             EmbeddedServer(metrics_app(self._supervisor), metrics),
-            EmbeddedServer(admin_app(lambda: self._supervisor.status(address)), admin),
+            EmbeddedServer(
+                admin_app(lambda: self._supervisor.status(address), _Purges(self._supervisor), token), admin
+            ),
         ]
         for server in self._servers:
             await server.start()

@@ -87,6 +87,8 @@ class Cache:
         specs = {spec.fingerprint: spec for spec in (policy.key for policy in snapshot.policies.values())}
         older = [item for item in self._key_specs.items() if item[0] not in specs]
         self._key_specs = dict([*specs.items(), *older][: max(_KEY_SPECS_KEPT, len(specs))])
+        # Before any of them serves: what was purged by a URL is to be found as they key it.
+        self.stack.install_keying(self._key_specs.values())
         self.snapshot = snapshot
 
     def open(self, request: Request) -> Exchange:

@@ -32,6 +32,7 @@ from meshcache.experiment.assignment import AssignedBy
 from meshcache.policy.identity import OPEN
 from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.invalidation import is_unsafe
+from meshcache.rfc.tags import TAG_FIELDS
 from meshcache.rfc.targeted import capability
 from meshcache.rfc.validation import add_validators, confirmed_by_head, contradicts, holds, validates
 
@@ -463,7 +464,7 @@ class Exchange:
         if response.status == PARTIAL_CONTENT and lookup and candidate and not is_part(candidate.stored):
             refused = self._cache.keeper.seen_in_part(lookup.target(), candidate, response, now)
             status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers)
-            return Pass(status)
+            return Pass(status, remove=_for_caches(response))
         fill = begin_fill(self._cache.keeper, lookup, candidate, self.request.headers, response, now)
         refused = fill if isinstance(fill, NoStoreReason) else None
         if isinstance(fill, NoStoreReason):
@@ -476,10 +477,10 @@ class Exchange:
             else:
                 self._place.head_came(fill)
         if lookup is None:
-            return Pass("", copy=self._fill is not None)
+            return Pass("", copy=self._fill is not None, remove=_for_caches(response))
         ttl = None if refused is not None else fresh_for(lookup.target(), response, now)
         status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers, ttl)
-        return Pass(status, copy=self._fill is not None)
+        return Pass(status, copy=self._fill is not None, remove=_for_caches(response))
 
     @property
     def _known(self) -> Candidate | None:
@@ -505,3 +506,8 @@ class Exchange:
 
 
 _ASKS_FIRST = (Use.VALIDATE, Use.VALIDATE_BY_REQUEST)
+
+
+def _for_caches(response: Response) -> tuple[str, ...]:
+    """The fields of a response that the client is not to see."""
+    return tuple(sorted(TAG_FIELDS & response.headers.names))

@@ -105,3 +105,5 @@ class Pass:
     cache_status: str
     copy: bool = False
     """Whether the engine has to see the body, too."""
+    remove: tuple[str, ...] = ()
+    """Fields of the response that are for caches and not for the client."""

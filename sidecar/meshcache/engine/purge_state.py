@@ -113,7 +113,7 @@ class PurgeState:
         self._newest_rule = step.number
         self.uids.add(rule.uid)
         if rule.kind is PurgeKind.LOST:
-            self.shared_floor = max(self.shared_floor, step.fleet)
+            self.shared_floor = step.fleet
             self._lost = step.number
             return
         if rule.at > step.at:

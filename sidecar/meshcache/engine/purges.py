@@ -43,7 +43,8 @@ class PurgeKind(StrEnum):
     """All that this release of the application has answered."""
     ALL = "all"
     LOST = "lost"
-    """Not for operators: the log that pods share was lost, so nothing older in the store beside it can be trusted."""
+    """Not for operators: rules are lost, so nothing older in the store that pods share can be trusted. To the pod that
+    the value names, or, without one, to any."""
 
 
 class Rule(msgspec.Struct, frozen=True, array_like=True):
@@ -51,7 +52,7 @@ class Rule(msgspec.Struct, frozen=True, array_like=True):
 
     kind: PurgeKind
     value: str
-    """As `parse_value` gives it: of a URL and a prefix, host and path; empty for `ALL` and `LOST`."""
+    """As `parse_value` gives it: of a URL and a prefix, host and path; empty for `ALL`."""
     soft: bool
     """Whether what matches only becomes stale; otherwise it is dead."""
     at: float
@@ -112,7 +113,7 @@ def parse_value(kind: PurgeKind, text: str) -> str:
 
     Raises `ValueError` with a sentence that says what is expected.
     """
-    if kind in (PurgeKind.ALL, PurgeKind.LOST):
+    if kind is PurgeKind.ALL:
         return ""
     if not text or len(text) > LONGEST_VALUE:
         raise ValueError(f"{kind}: expected 1 to {LONGEST_VALUE} characters")

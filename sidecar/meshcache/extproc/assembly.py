@@ -7,7 +7,6 @@ import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from meshcache.decisions import Stage, TierName
 from meshcache.engine.cache import Cache
@@ -16,6 +15,8 @@ from meshcache.extproc import wire
 from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES, Shares
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.faults import FaultLog
+from meshcache.extproc.keys import load_keys
+from meshcache.extproc.locations import cold_folder
 from meshcache.extproc.metering import EngineMeter, TierMeter
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.extproc.request_log import LoggedMeter, LoggingProcessor
@@ -29,8 +30,9 @@ from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
 from meshcache.tiers.presence import Presence
+from meshcache.tiers.purge_log import FILE_NAME
+from meshcache.tiers.purges import Purges
 from meshcache.tiers.redis import RedisTier
-from meshcache.tiers.signing import Keyring, KeyringError
 from meshcache.tiers.stack import TierStack
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from meshcache.policy.documents import Documents
     from meshcache.tiers.base import Tier
     from meshcache.tiers.hooks import TierHooks
+    from meshcache.tiers.signing import Keyring
 
 
 class Service:
@@ -54,6 +57,7 @@ class Service:
         options: WorkerOptions,
         metrics: Metrics,
         stack: TierStack,
+        purges: Purges,
         board: Board,
         warm: Tier,
         hooks: TierHooks,
@@ -65,6 +69,7 @@ class Service:
         self._options = options
         self._metrics = metrics
         self._stack = stack
+        self._purges = purges
         self._board = board
         self._keyring = keyring
         self._refresher = refresher
@@ -103,15 +108,23 @@ class Service:
 
         Raises `PolicyErrors`; then the one before stays.
         """
-        self._cache.install(
-            compile_documents(
-                documents,
-                generation=generation,
-                secret=self._keyring.assignment_secret,
-                surroundings=surroundings(self._options),
-            )
+        snapshot = compile_documents(
+            documents,
+            generation=generation,
+            secret=self._keyring.assignment_secret,
+            surroundings=surroundings(self._options),
         )
+        self._cache.install(snapshot)
         self._metrics.set("policy_generation", (), generation)
+
+    async def apply_purges(self) -> int:
+        """Put every purge rule of the pod's log in effect; the generation of the newest."""
+        await self._purges.catch_up()
+        return self._purges.generation
+
+    async def count_purged(self) -> tuple[int, int, tuple[bytes, ...]] | None:
+        """See `extproc.worker.Service`."""
+        return await self._purges.sweep(self._stack.memory)
 
     def sample(self) -> None:
         """Bring the gauges up to date; to be called before metrics are reported."""
@@ -168,7 +181,7 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
     kind that is not supported. A store that does not answer now is no error: it is tried again while serving.
     """
     data = Path(options.data_dir)
-    keyring = _keyring(options, data, log)
+    keyring = load_keys(options, log)
     board = Board(data / "board")
 
     def on_breaker(tier: TierName, opened: bool) -> None:
@@ -188,27 +201,15 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
         presence=Presence(data / "cold.presence"),
         on_evict=lambda reason, count: meter.evicted(TierName.COLD, reason, count),
     )
-    stack = TierStack(memory, warm, cold, board, keyring, meter, queue_bytes=shares.queue, opening_bytes=shares.opening)
+    purges = Purges(board, data / FILE_NAME, on_silence=memory.clear)
+    purges.load()
+    stack = TierStack(
+        memory, warm, cold, board, keyring, meter, purges=purges, queue_bytes=shares.queue, opening_bytes=shares.opening
+    )
     refresher = None
     if options.refresh_url:
         refresher = HttpRefresher(options.refresh_url, on_end=partial(EngineMeter(metrics).stage, Stage.REFRESH))
-    return Service(options, metrics, stack, board, warm, meter, keyring, refresher, FaultLog(metrics, log), log)
-
-
-def _keyring(options: WorkerOptions, data: Path, log: FilteringBoundLogger) -> Keyring:
-    """The keys of the folder that was named; the installation's own where that one is empty and cannot be filled.
-
-    So a mounted Secret may be left out. Keys that are there and cannot be used are an error, never replaced.
-    """
-    if options.keys_dir:
-        given = Path(options.keys_dir)
-        try:
-            return Keyring.load_or_create(given)
-        except KeyringError as error:
-            if given.is_dir() and any(given.iterdir()):
-                raise
-            log.warning("no keys in the folder that was named; this installation uses its own", reason=str(error))
-    return Keyring.load_or_create(data / "keys")
+    return Service(options, metrics, stack, purges, board, warm, meter, keyring, refresher, FaultLog(metrics, log), log)
 
 
 async def _warm(options: WorkerOptions, data: Path, board: Board, meter: TierMeter, log: FilteringBoundLogger) -> Tier:
@@ -226,15 +227,3 @@ async def _warm(options: WorkerOptions, data: Path, board: Board, meter: TierMet
     except TierError as error:
         log.error("warm file cannot be opened; it is tried again", error=str(error))
     return tier
-
-
-def cold_folder(url: str) -> Path | None:
-    """The folder that `--cold` names: a path or a `file://` URL. None for none; `ValueError` for anything else."""
-    if not url:
-        return None
-    parts = urlsplit(url)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path))
-    if parts.scheme or parts.netloc:
-        raise ValueError(f"the cold tier is a folder (a path or file:///path) so far, not {url!r}")
-    return Path(url)

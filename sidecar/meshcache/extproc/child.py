@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from meshcache.extproc.control import (
     FROM_WORKER,
+    Applied,
     Channel,
     Configure,
     ControlError,
+    Counted,
     Drain,
     Drained,
     FromWorker,
@@ -24,6 +26,7 @@ from meshcache.extproc.control import (
     Ping,
     Policies,
     Pong,
+    Purged,
     Ready,
     Refused,
     ToWorker,
@@ -59,12 +62,17 @@ class WorkerProcess:
         *,
         policies: Callable[[], Policies],
         restarted: Callable[[], None],
+        applied: Callable[[], None] = lambda: None,
+        counted: Callable[[str, Counted], None] = lambda _name, _counted: None,
         log: FilteringBoundLogger,
         command: Sequence[str] = COMMAND,
     ) -> None:
         self._options = options
         self._policies = policies
         self._restarted = restarted
+        self._on_applied = applied
+        self._on_counted = counted
+        self._applied = 0
         self._log = log.bind(worker=options.index)
         self._command = command
         self._backoff = Backoff()
@@ -84,6 +92,21 @@ class WorkerProcess:
     def ready(self) -> bool:
         """Whether it listens and has a policy set."""
         return self._ready
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"worker-{self._options.index}"
+
+    @property
+    def applied(self) -> int:
+        """Generation of the newest purge rule that it has said to have in effect; 0 before it has said so."""
+        return self._applied
+
+    def tell(self, generation: int) -> None:
+        """There are new purge rules, up to this generation. One that is just starting reads them with its start."""
+        if self._channel is not None:
+            self._channel.post(Purged(generation))
 
     @property
     def generation(self) -> int:
@@ -195,12 +218,14 @@ class WorkerProcess:
             watchdog.cancel()
             self._ready = False
             self._generation = 0
+            self._applied = 0
             self._channel = None
             channel.close()
             await wait_or_kill(process, EXIT_GRACE)
             self._process = None
             self._retired = merge([self._retired, without_gauges(self._snapshot)])
             self._snapshot = EMPTY
+            self._on_applied()
         code = process.returncode or 0
         return f"killed by signal {-code}" if code < 0 else f"exit status {code}"
 
@@ -219,6 +244,11 @@ class WorkerProcess:
                     self._log.info("worker ready", pid=pid, socket=self._options.socket_path)
                 case Refused(generation, errors):
                     self._log.error("worker refused policies", generation=generation, errors=list(errors))
+                case Applied(generation):
+                    self._applied = generation
+                    self._on_applied()
+                case Counted():
+                    self._on_counted(self.name, message)
                 case Drained():
                     self._ready = False
 

@@ -94,6 +94,12 @@ class Ping(msgspec.Struct, tag="ping", frozen=True):
     number: int
 
 
+class Purged(msgspec.Struct, tag="purged", frozen=True):
+    """To a worker: there are new purge rules in the pod's log."""
+
+    generation: int
+
+
 class Ready(msgspec.Struct, tag="ready", frozen=True):
     """From a worker: it listens and has a policy set."""
 
@@ -125,12 +131,27 @@ class Pong(msgspec.Struct, tag="pong", frozen=True):
     number: int
 
 
+class Applied(msgspec.Struct, tag="applied", frozen=True):
+    """From a worker: the purge rules up to that generation are in effect."""
+
+    generation: int
+
+
+class Counted(msgspec.Struct, tag="counted", frozen=True):
+    """From a worker: it has looked through its memory for what the purge rules of these generations concern."""
+
+    first: int
+    last: int
+    keys: tuple[bytes, ...]
+    """Of the entries that it has found."""
+
+
 class Drained(msgspec.Struct, tag="drained", frozen=True):
     """From a worker: nothing is in flight any more; it exits now."""
 
 
-ToWorker = Configure | Policies | Drain | Ping
-FromWorker = Ready | Installed | Refused | MetricsReport | Pong | Drained
+ToWorker = Configure | Policies | Drain | Ping | Purged
+FromWorker = Ready | Installed | Refused | MetricsReport | Pong | Applied | Counted | Drained
 
 TO_WORKER: Final[msgspec.msgpack.Decoder[ToWorker]] = msgspec.msgpack.Decoder(ToWorker)
 FROM_WORKER: Final[msgspec.msgpack.Decoder[FromWorker]] = msgspec.msgpack.Decoder(FromWorker)

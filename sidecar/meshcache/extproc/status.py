@@ -68,6 +68,21 @@ class TierStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Operations that failed since the start."""
 
 
+class PurgeStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """How this pod stands with purges."""
+
+    pod: str
+    """Its name among the pods that share a store."""
+    number: int
+    """Of the newest rule in its log."""
+    rules: int
+    """That are kept."""
+    owed: int
+    """Rules that the other pods have not heard of yet, because the store that they share is away."""
+    following: bool
+    """Whether the rules of other pods come in; true where none share a store."""
+
+
 class Status(msgspec.Struct, frozen=True, rename="camel"):
     """The whole sidecar."""
 
@@ -82,6 +97,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     workers: tuple[WorkerStatus, ...]
     tiers: tuple[TierStatus, ...]
     conditions: tuple[Condition, ...]
+    purges: PurgeStatus
 
     @property
     def well(self) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,14 +18,18 @@ from meshcache.extproc.child import COMMAND, WorkerProcess
 from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.keeper import PolicyKeeper, Source
 from meshcache.extproc.last_good import LastGoodFile
+from meshcache.extproc.purging import Purging
 from meshcache.extproc.status import Condition, Status, TierStatus
 from meshcache.extproc.surroundings import surroundings
+from meshcache.observe.audit import FILE_NAME as AUDIT_FILE
+from meshcache.observe.audit import AuditLog
 from meshcache.observe.exposition import render
 from meshcache.observe.logs import redact
 from meshcache.observe.metrics import Metrics, Snapshot, merge
 from meshcache.policy.compiled import Config
 from meshcache.policy.values import LMDB
-from meshcache.process import check_unix_path, make_folder
+from meshcache.process import StartError, check_unix_path, make_folder
+from meshcache.tiers.board import BoardError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,10 +99,12 @@ class Supervisor:
             self._metrics,
             log,
         )
+        self._audit = AuditLog(options.data / AUDIT_FILE, on_failure=self._not_audited)
         self._started_at = time.time()
         self._draining = False
         self._command = command
         self._workers: list[WorkerProcess] = []
+        self._purging: Purging | None = None
         self._config = Config()
         self._envoy_waits = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -117,13 +123,27 @@ class Supervisor:
             check_unix_path(self._options.socket_path(index))
         self._keeper.load()
         self._config = self._keeper.snapshot.config
+        self._audit.append("policies", self._installed())
         self._envoy_waits = self._options.lookup_timeout or self._envoy_should_wait()
+        try:
+            self._purging = Purging(
+                with_stores(self._options.worker, self._config),
+                lambda: self._workers,
+                self._metrics,
+                self._log,
+                self._audit,
+            )
+        except (BoardError, ValueError) as error:
+            raise StartError(str(error)) from error
+        self._purging.install(self._keeper.snapshot)
+        self._purging.open()
         self._workers = [self._worker(index) for index in range(self._options.workers)]
         return self._config
 
     def start(self) -> None:
         """Start the workers and follow the policy folder. Only after `load`."""
         self._warn_of_old_settings()
+        self.purging.start()
         self._tasks = [asyncio.create_task(worker.keep()) for worker in self._workers]
         self._watch = asyncio.create_task(self._follow())
 
@@ -140,6 +160,8 @@ class Supervisor:
             self._watch.cancel()
         await asyncio.gather(*(worker.drain(timeout) for worker in self._workers))
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._purging is not None:
+            await self._purging.stop()
         self._log.info("stopped")
 
     def kill(self) -> None:
@@ -147,6 +169,13 @@ class Supervisor:
         self._draining = True
         for worker in self._workers:
             worker.kill()
+
+    @property
+    def purging(self) -> Purging:
+        """Purges. Only after `load`."""
+        if self._purging is None:
+            raise RuntimeError("nothing has been loaded yet")
+        return self._purging
 
     @property
     def ready(self) -> bool:
@@ -178,6 +207,7 @@ class Supervisor:
             workers=tuple(worker.status for worker in self._workers),
             tiers=tiers,
             conditions=self._conditions(tiers),
+            purges=self.purging.status,
         )
 
     async def _follow(self) -> None:
@@ -186,10 +216,25 @@ class Supervisor:
             try:
                 async for policies in self._keeper.updates():
                     self._warn_of_old_settings()
+                    self.purging.install(self._keeper.snapshot)
+                    await asyncio.to_thread(self._audit.append, "policies", self._installed())
                     await asyncio.gather(*(worker.install(policies) for worker in self._workers))
             except Exception as error:
                 self._log.error("policy watch failed; beginning again", error=error, exc_info=True)
             await asyncio.sleep(WATCH_RETRY)
+
+    def _installed(self) -> dict[str, Any]:
+        """The policy set in force, for the audit log. Whoever can write to the folder can change it."""
+        status = self._keeper.status
+        return {
+            "who": {"folder": status.source, "kept": status.from_last_good},
+            "generation": status.generation,
+            "digest": status.digest,
+            "result": "in force",
+        }
+
+    def _not_audited(self, error: OSError) -> None:
+        self._log.error("the audit log cannot be written", error=str(error))
 
     def _warn_of_old_settings(self) -> None:
         """Say what of the set in force only comes into effect with a restart, of this process or of Envoy."""
@@ -218,6 +263,8 @@ class Supervisor:
             options,
             policies=lambda: self._keeper.policies,
             restarted=lambda: self._metrics.inc("worker_restarts_total"),
+            applied=self.purging.applied,
+            counted=self.purging.counted,
             log=self._log,
             command=self._command,
         )

@@ -290,14 +290,14 @@ def pass_on(outcome: Pass) -> bytes:
     """The reply that hands the origin's response to the client."""
     # Most responses of one route get the same words; what an origin has added to them may be long and is not kept.
     make = _remembered_pass if len(outcome.cache_status) <= _MEMO_LONGEST else _pass_on
-    return make(outcome.cache_status, outcome.copy)
+    return make(outcome.cache_status, outcome.copy, outcome.remove)
 
 
-def _pass_on(cache_status: str, copy: bool) -> bytes:
+def _pass_on(cache_status: str, copy: bool, remove: tuple[str, ...]) -> bytes:
     if not cache_status:
         # Not what caches nearer to the origin say either.
-        return continue_response(remove=("cache-status",), copy=copy)
-    return continue_response((("cache-status", cache_status),), copy=copy)
+        return continue_response(remove=("cache-status", *remove), copy=copy)
+    return continue_response((("cache-status", cache_status),), remove=remove, copy=copy)
 
 
 _remembered_pass = lru_cache(maxsize=1024)(_pass_on)

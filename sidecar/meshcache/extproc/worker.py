@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import grpc
 import uvloop
@@ -24,9 +24,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from meshcache.extproc import assembly
 from meshcache.extproc.control import (
     TO_WORKER,
+    Applied,
     Channel,
     Configure,
     ControlError,
+    Counted,
     Drain,
     Drained,
     FromWorker,
@@ -35,6 +37,7 @@ from meshcache.extproc.control import (
     Ping,
     Policies,
     Pong,
+    Purged,
     Ready,
     Refused,
     ToWorker,
@@ -48,7 +51,7 @@ from meshcache.policy.errors import PolicyErrors
 from meshcache.process import die_with_parent, socket_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
@@ -77,6 +80,17 @@ class Service(Protocol):
 
     def install(self, documents: Documents, generation: int) -> None:
         """Compile and swap in a policy set. Raises `PolicyErrors`; then the one before stays."""
+        ...
+
+    async def apply_purges(self) -> int:
+        """Put every purge rule of the pod's log in effect; the generation of the newest."""
+        ...
+
+    async def count_purged(self) -> tuple[int, int, tuple[bytes, ...]] | None:
+        """Look through memory for what new rules concern: their first and last generation, and the keys of entries.
+
+        None when there are no new rules.
+        """
         ...
 
     def sample(self) -> None:
@@ -109,6 +123,9 @@ class Worker:
         self._health = health.aio.HealthServicer()
         self._stop = asyncio.Event()
         self._offered: asyncio.Queue[Policies] = asyncio.Queue()
+        self._purged = asyncio.Event()
+        # What came before it was listening is to be told, too.
+        self._purged.set()
         self._drain_timeout = options.drain_timeout
         self._service: Service | None = None
         self._server: grpc.aio.Server | None = None
@@ -123,7 +140,7 @@ class Worker:
         """Serve until told to stop or until the control channel closes."""
         self._service = await assembly.build(self._options, self._metrics, self._log)
         _spare_the_collector()
-        tasks = [asyncio.create_task(work) for work in (self._obey(), self._install_all(), self._report())]
+        tasks = [asyncio.create_task(work) for work in self._works(self._service)]
         for task in tasks:
             task.add_done_callback(lambda _task: self._stop.set())
         try:
@@ -141,6 +158,18 @@ class Worker:
             if isinstance(end, Exception) and not isinstance(end, ControlError):
                 raise end
 
+    def _works(self, service: Service) -> tuple[Coroutine[Any, Any, None], ...]:
+        return self._obey(), self._install_all(), self._follow_purges(service), self._report()
+
+    async def _follow_purges(self, service: Service) -> None:
+        while True:
+            await self._purged.wait()
+            self._purged.clear()
+            await self._channel.send(Applied(await service.apply_purges()))
+            found = await service.count_purged()
+            if found is not None:
+                await self._channel.send(Counted(*found))
+
     async def _obey(self) -> None:
         while (message := await self._channel.receive()) is not None:
             match message:
@@ -148,6 +177,8 @@ class Worker:
                     await self._channel.send(Pong(number))
                 case Policies():
                     self._offered.put_nowait(message)
+                case Purged():
+                    self._purged.set()
                 case Drain(timeout):
                     self.stop(timeout)
                 case Configure():

@@ -106,6 +106,10 @@ _DEFINITIONS: Final = (
         open_labels=frozenset({"experiment"}),
     ),
     Definition("stream_errors_total", "counter", "ext_proc streams that ended in an error.", ("kind",)),
+    Definition("purges_total", "counter", "Purge rules that were made here.", ("kind", "mode")),
+    Definition("purged_entries_total", "counter", "Stored entries that purges made here have matched."),
+    Definition("purge_rules", "gauge", "Purge rules that are kept, those of other pods among them."),
+    Definition("purges_owed", "gauge", "Purge rules that the other pods have not heard of yet."),
     Definition("entries_refused_total", "counter", "Stored entries that were found and not used.", ("tier", "reason")),
 )
 

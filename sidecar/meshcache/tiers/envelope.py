@@ -1,7 +1,9 @@
 """The form of a stored entry outside process memory: versioned, signed, bound to its storage key.
 
 Layout (big endian): magic `MC`, format version (1 byte), key id (8), MAC (32), written_at (8, IEEE 754 Unix
-seconds), length of the epoch (1), epoch, payload (msgpack of a `Record`, whose body comes last).
+seconds), length of the epoch (1), of the labels (4), epoch, labels (msgpack of `Labels`; nothing for a list of
+variants), payload (msgpack of a `Record`). The labels stand in front so that whoever looks for what a purge concerns
+need not read bodies.
 """
 
 from __future__ import annotations
@@ -13,25 +15,31 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from meshcache.engine.epochs import born_of
+from meshcache.engine.purges import Labels, labels_of
 from meshcache.engine.records import Record, StoredResponse, VariantIndex
 from meshcache.tiers.signing import KEY_ID_BYTES, MAC_BYTES
 
 if TYPE_CHECKING:
+    from meshcache.engine.purge_state import Born
     from meshcache.tiers.signing import Keyring
 
-VERSION = 1
+VERSION = 2
 """Of the layout and of what a `Record` holds: a release that changes either has another. Magic and version keep their
 place in all of them."""
 LARGE = 256 * 1024
 """Bytes from which sealing and unsealing take long enough (some 0.2 ms) to be kept off an event loop."""
 
 _MAGIC = b"MC"
-_HEAD = struct.Struct(f">2sB{KEY_ID_BYTES}s{MAC_BYTES}sdB")
+_HEAD = struct.Struct(f">2sB{KEY_ID_BYTES}s{MAC_BYTES}sdBI")
 _SIGNED = struct.Struct(">Bd")
+_LENGTHS = struct.Struct(">BI")
 _MAX_EPOCH = 255
+_MOST_LABELS = 1 << 20
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
+_labels_decoder = msgspec.msgpack.Decoder(Labels)
 
 Reason = Literal["truncated", "foreign", "version", "unknown-key", "mac", "payload"]
 
@@ -68,9 +76,10 @@ def seal(record: Record, *, storage_key: bytes, epoch: bytes, written_at: float,
     if len(epoch) > _MAX_EPOCH:
         raise ValueError(f"epoch has {len(epoch)} bytes, more than {_MAX_EPOCH}")
     payload = _encoder.encode(record)
-    mac = keyring.sign(_context(storage_key, written_at, epoch), payload)
-    head = _HEAD.pack(_MAGIC, VERSION, keyring.key_id, mac, written_at, len(epoch))
-    return b"".join((head, epoch, payload))
+    labels = _encoder.encode(labels_of(record)) if isinstance(record, StoredResponse) else b""
+    mac = keyring.sign(_context(storage_key, written_at, epoch, labels), payload)
+    head = _HEAD.pack(_MAGIC, VERSION, keyring.key_id, mac, written_at, len(epoch), len(labels))
+    return b"".join((head, epoch, labels, payload))
 
 
 def unseal(value: bytes | memoryview, *, storage_key: bytes, keyring: Keyring) -> Envelope:
@@ -84,14 +93,16 @@ def unseal(value: bytes | memoryview, *, storage_key: bytes, keyring: Keyring) -
         raise BadEnvelope("version")
     if len(value) < _HEAD.size:
         raise BadEnvelope("truncated")
-    _, _, key_id, mac, written_at, epoch_length = _HEAD.unpack_from(value)
-    start = _HEAD.size + epoch_length
+    _, _, key_id, mac, written_at, epoch_length, labels_length = _HEAD.unpack_from(value)
+    labels_at = _HEAD.size + epoch_length
+    start = labels_at + labels_length
     if len(value) <= start:
         raise BadEnvelope("truncated")
     view = memoryview(value)
-    epoch = bytes(view[_HEAD.size : start])
+    epoch = bytes(view[_HEAD.size : labels_at])
     try:
-        genuine = keyring.verify(key_id, _context(storage_key, written_at, epoch), view[start:], mac)
+        context = _context(storage_key, written_at, epoch, view[labels_at:start])
+        genuine = keyring.verify(key_id, context, view[start:], mac)
     except KeyError:
         raise BadEnvelope("unknown-key") from None
     if not genuine:
@@ -123,6 +134,38 @@ def held_size(record: Record) -> int:
     return record_size(record)
 
 
-def _context(storage_key: bytes, written_at: float, epoch: bytes) -> bytes:
-    """All that is signed besides the payload; every part but the last two has a fixed length, one is prefixed."""
-    return b"".join((_SIGNED.pack(VERSION, written_at), len(epoch).to_bytes(1, "big"), epoch, storage_key))
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What stands in front of a record, unverified: enough to tell whether a purge concerns it."""
+
+    born: Born
+    labels: Labels | None
+    """None for a list of variants."""
+
+
+def front_of(start: bytes | memoryview) -> Front | int | None:
+    """The front of the envelope that begins with `start`; how many bytes it takes when they are not all there.
+
+    None for what is no envelope of this version.
+    """
+    if start[: len(_MAGIC)] != _MAGIC or len(start) < _HEAD.size or start[len(_MAGIC)] != VERSION:
+        return None
+    *_, epoch_length, labels_length = _HEAD.unpack_from(start)
+    at = _HEAD.size + epoch_length
+    if labels_length > _MOST_LABELS:
+        return None
+    if len(start) < at + labels_length:
+        return int(at + labels_length)
+    labels: Labels | None = None
+    if labels_length:
+        try:
+            labels = _labels_decoder.decode(start[at : at + labels_length])
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return None
+    return Front(born_of(bytes(start[_HEAD.size : at])), labels)
+
+
+def _context(storage_key: bytes, written_at: float, epoch: bytes, labels: bytes | memoryview) -> bytes:
+    """All that is signed besides the payload; every part but the last two has a fixed length or one in front."""
+    lengths = _LENGTHS.pack(len(epoch), len(labels))
+    return b"".join((_SIGNED.pack(VERSION, written_at), lengths, epoch, labels, storage_key))

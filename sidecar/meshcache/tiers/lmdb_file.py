@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from meshcache.tiers.base import TierError, Trouble
+from meshcache.tiers.fates import HEAD_BYTES, Fate, Judge, Visited
 from meshcache.tiers.lmdb_folder import DAMAGED, LmdbFolder
 
 if TYPE_CHECKING:
@@ -125,6 +126,35 @@ class LmdbFile:
                 for index, operation in enumerate(batch):
                     outcome.errors[index] = self._apply_alone(held, operation, now, outcome)
         return outcome
+
+    def visit(self, after: bytes, most: int, now: float, judge: Judge) -> Visited:
+        """Show up to `most` values behind the key `after` to `judge`; those that it condemns are removed."""
+        seen = b""
+        count = 0
+        matched: list[bytes] = []
+        condemned: list[tuple[bytes, bytes]] = []
+        with self._using() as held:
+            with held.env.begin(buffers=True) as txn, txn.cursor(db=held.values) as cursor:
+                more = cursor.set_range(after + b"\0")
+                while more and count < most:
+                    seen, value = bytes(cursor.key()), cursor.value()
+                    fate = judge(seen, value)
+                    if fate is not Fate.SPARED:
+                        meta = txn.get(seen, db=held.meta)
+                        if meta is not None and len(meta) == _META.size and _META.unpack(meta)[0] > now * 1000:
+                            matched.append(seen)
+                        if fate is Fate.CONDEMNED:
+                            condemned.append((seen, bytes(value[:HEAD_BYTES])))
+                    count += 1
+                    more = cursor.next()
+            if condemned:
+                with held.env.begin(write=True, buffers=True) as txn:
+                    for key, head in condemned:
+                        there = txn.get(key, db=held.values)
+                        # Another may have taken its place meanwhile.
+                        if there is not None and there[:HEAD_BYTES] == head:
+                            self._forget(held, txn, key)
+        return Visited(matched, seen if more else None)
 
     def close(self) -> None:
         """Close the file. Calls under way end first; later ones would open it again."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from meshcache.tiers.base import TierError, Trouble
+from meshcache.tiers.fates import FRONT_BYTES, Fate, Judge, Visited, front_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -142,6 +143,26 @@ class ObjectFolder:
         except OSError as error:
             raise _translated(error) from error
 
+    def folders(self) -> list[str]:
+        """The folders of the first level, for `visit`."""
+        return [entry.name for entry in _listed(self._path) if len(entry.name) == 2]
+
+    def visit(self, first: str, now: float, judge: Judge) -> Visited:
+        """Show the values of one folder of the first level to `judge`; those that it condemns are removed."""
+        matched: list[bytes] = []
+        for second in _listed(os.path.join(self._path, first)):
+            for entry in _listed(second.path) if second.is_dir(follow_symlinks=False) else ():
+                try:
+                    key = bytes.fromhex(first + second.name + entry.name)
+                except ValueError:
+                    continue
+                fate, live = _shown(entry.path, key, now, judge)
+                if live and fate is not Fate.SPARED:
+                    matched.append(key)
+                if fate is Fate.CONDEMNED:
+                    _unlinked(entry.path)
+        return Visited(matched, None)
+
     def wants_sweep(self) -> bool:
         """Whether this process has written so much since it last saw a sweep that another is due."""
         return self._written > self._max_bytes * _SWEEP_AFTER
@@ -229,6 +250,27 @@ class ObjectFolder:
                 yield True
         finally:
             os.close(descriptor)
+
+
+def _shown(path: str, key: bytes, now: float, judge: Judge) -> tuple[Fate, bool]:
+    """What becomes of the file at `path`, and whether its time is not over at `now`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return Fate.SPARED, False
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return Fate.SPARED, False
+        start = os.pread(descriptor, FRONT_BYTES, 0)
+        needed = front_bytes(start)
+        if needed > len(start):
+            start = os.pread(descriptor, needed, 0)
+        return judge(key, start), status.st_mtime > now
+    except OSError:
+        return Fate.SPARED, False
+    finally:
+        os.close(descriptor)
 
 
 def _listed(path: str) -> list[os.DirEntry[str]]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+FILE_NAME: Final = "purges.log"
+"""In the data folder."""
 _MAGIC: Final = b"MCPURGE1"
 _RECORD: Final = struct.Struct(">II")
 _LONGEST_RECORD: Final = 1 << 20

@@ -12,7 +12,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from meshcache.engine.purge_state import MOST_NUMBERS, NUMBER_BITS, Born, Header, PurgeState, Step
-from meshcache.engine.purges import Keying
+from meshcache.engine.purge_state import generation as generation_of
+from meshcache.engine.purges import ALIVE, Keying
+from meshcache.engine.records import StoredResponse
 from meshcache.tiers.purge_log import LogReader
 from meshcache.tiers.threads import Threads
 
@@ -21,14 +23,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meshcache.engine.purges import Verdict
-    from meshcache.engine.records import StoredResponse
     from meshcache.policy.compiled import KeySpec
     from meshcache.tiers.board import Board
+    from meshcache.tiers.memory import MemoryTier
 
 SILENCE: Final = 1.0
 """Seconds after which a worker that applies a rule empties its memory first: it has hung, or was cut off."""
 _TRIES: Final = 3
 _PAUSE: Final = 0.02
+_AT_ONCE: Final = 256
+"""Entries of memory that are looked at before others have their turn."""
+_MOST_COUNTED: Final = 1 << 20
 
 
 class Purges:
@@ -53,6 +58,7 @@ class Purges:
         self._keying = Keying()
         self._state = PurgeState(Header(0), self._keying)
         self._threads = Threads("purge-log", 1)
+        self._fresh: list[Step] = []
         self._catching_up: asyncio.Task[bool] | None = None
         self.generation = 0
         """Of the newest rule in effect here; equal to the board's when there is none that is not."""
@@ -110,6 +116,33 @@ class Purges:
         self._on_silence()
         return True
 
+    async def sweep(self, memory: MemoryTier) -> tuple[int, int, tuple[bytes, ...]] | None:
+        """Remove from `memory` what rules have killed that have come since the last sweep.
+
+        Returns the first and the last generation of these rules and the keys of all that they concern; None when none
+        have come. Works a little at a time.
+        """
+        steps, self._fresh = self._fresh, []
+        if not steps:
+            return None
+        incarnation = self._state.incarnation
+        rules = PurgeState(Header(incarnation, number=steps[0].number - 1), self._keying)
+        for step in steps:
+            rules.apply(step)
+        found: list[bytes] = []
+        for place, (key, entry) in enumerate(memory.items()):
+            if place % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+            record = entry.record
+            if not isinstance(record, StoredResponse) or entry.born[0] >> NUMBER_BITS != incarnation:
+                continue
+            verdict = rules.verdict(entry.born, record, shared=False)
+            if verdict.dead:
+                memory.drop(key, entry)
+            if verdict != ALIVE and len(found) < _MOST_COUNTED:
+                found.append(key)
+        return generation_of(incarnation, steps[0].number), rules.generation, tuple(found)
+
     async def close(self) -> None:
         """Stop reading."""
         if self._catching_up is not None:
@@ -136,6 +169,11 @@ class Purges:
         known = self._state.number
         if self.generation and any(step.number > known and step.at < late for step in steps):
             self._on_silence()
+        if state is not None and state.incarnation != self._state.incarnation:
+            # All that these rules could concern is dead with the log of its time.
+            self._fresh = []
+        elif self.generation:
+            self._fresh += [step for step in steps if step.rule is not None and step.number > known]
         if state is not None:
             self._adopt(state)
             return

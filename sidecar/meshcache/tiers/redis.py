@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PREFIX = "mc1:"
+ENTRIES = f"{_PREFIX}k:"
+"""Before the hexadecimal storage key in the name of an entry."""
 _ALL = f"{_PREFIX}g"
 PURGES = f"{_PREFIX}p:g"
-"""Generation of the newest rule in the log of purges (`tiers/fleet_log.py`), in decimal digits."""
+"""Id of the newest rule in the log of purges (`tiers/fleet_log.py`)."""
 _WORDS_PER_PAGE = 256
 _PAGES = 4096
 _WORDS_KEPT = 90 * 86400
@@ -129,8 +131,7 @@ class RedisTier:
             return TierRead(None, await self._establish(resource, words))
         if self._owes(resource):
             return TierRead(None, b"")
-        purges = int(newest[:20]) if isinstance(newest, bytes) and newest[:20].isdigit() else None
-        return TierRead(value if isinstance(value, bytes) else None, epoch, purges)
+        return TierRead(value if isinstance(value, bytes) else None, epoch, fleet_generation(newest))
 
     async def send(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The replies to `commands` of others that share the store with the tier, such as leases. Raises `TierError`.
@@ -301,8 +302,18 @@ class RedisTier:
         return replies
 
 
+def fleet_generation(reply: object) -> int | None:
+    """The generation of a rule by its id, `<milliseconds>-<number>`; None for what is no such id."""
+    if not isinstance(reply, bytes) or len(reply) > 32:
+        return None
+    milliseconds, _, number = reply.partition(b"-")
+    if not (milliseconds.isdigit() and number.isdigit()) or len(milliseconds) > 13 or int(number) >> 20:
+        return None
+    return int(milliseconds) << 20 | int(number)
+
+
 def _entry(key: bytes) -> str:
-    return f"{_PREFIX}k:{key.hex()}"
+    return f"{ENTRIES}{key.hex()}"
 
 
 def _chunk(digest: bytes) -> str:

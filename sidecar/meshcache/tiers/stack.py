@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from meshcache.engine.fill import CopyBudget
     from meshcache.engine.purge_state import Born
     from meshcache.engine.records import Entry, Record
-    from meshcache.policy.compiled import Tiers
+    from meshcache.policy.compiled import KeySpec, Tiers
     from meshcache.tiers.base import Tier
     from meshcache.tiers.board import Board
     from meshcache.tiers.memory import MemoryTier
@@ -127,6 +127,10 @@ class TierStack:
             return self._outlived(key, entry)
         self.memory.delete(key)
         return None
+
+    def install_keying(self, specs: Iterable[KeySpec]) -> None:
+        """Policies key a URI in these ways from now on; see `Purges.install`. From any thread."""
+        self._purges.install(specs)
 
     @property
     def born(self) -> Born:
