@@ -66,7 +66,8 @@ async def start(folder, origin: Origin, monkeypatch) -> tuple[Mesh, BootstrapOpt
 
     monkeypatch.setattr(bootstrap, "to_cluster", impatient)
     (folder / "policies").mkdir()
-    (folder / "policies" / "policies.yaml").write_text(POLICIES)
+    told = POLICIES.replace("  trust:\n", "  trust:\n    cacheStatus: {from: [any]}\n")
+    (folder / "policies" / "policies.yaml").write_text(told)
     mesh = Mesh(folder, "", folder / "policies")
     options = BootstrapOptions(
         listen=("127.0.0.1", 0),
@@ -153,7 +154,8 @@ async def test_a_refusal_passes_whatever_is_stored(impatient, origin, name, stat
 
 
 async def test_an_error_passes_where_no_stale_answer_is_allowed(impatient, origin, path):
-    origin.script(path, STALE, silence)
+    # Beyond what is given out while the origin cannot be reached.
+    origin.script(path, reply(200, [FRESH, ("age", "200"), ("etag", '"1"')], b"stale"), silence)
     await impatient.get(path)
     assert (await impatient.get(path)).status_code == 504
 
