@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from meshcache.engine.collapse import LONGEST_HOLD, SPACING, Herd, Herds, Member, State, Verdict, Word
+from meshcache.engine.collapse import LONGEST_HOLD, SPACING, Herds
+from meshcache.engine.herd import Herd, Member, State, Verdict, Word
 
 KEY = b"k"
 

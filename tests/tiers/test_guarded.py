@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
@@ -80,3 +81,45 @@ async def test_closed_it_takes_nothing() -> None:
     await tier.close()
     assert not tier.delete(key(1))
     assert not hooks.errors
+
+
+async def test_who_waits_for_a_key_hears_when_all_its_writes_are_done_with() -> None:
+    tier = guarded(CountingHooks())
+    told: list[str] = []
+    tier.when_written(key(1), lambda: told.append("nothing to wait for"))
+    assert told == ["nothing to wait for"]
+    order: list[int] = []
+
+    async def write(number: int) -> bool:
+        order.append(number)
+        return True
+
+    for number in (1, 2, 3):
+        tier.offer(Write(key(1), 1, partial(write, number)))
+    tier.offer(Write(key(2), 1, partial(made, 0.05, True)))
+    tier.when_written(key(1), lambda: told.append(f"after {order}"))
+    tier.when_written(key(1), lambda: told.append("both"))
+    await tier.drain()
+    assert told[1:] == ["after [1, 2, 3]", "both"]
+    await tier.close()
+
+
+@pytest.mark.parametrize("how", ["fails", "stalls", "withdrawn", "refused", "closed"])
+async def test_however_a_write_ends_who_waits_for_it_hears(how: str) -> None:
+    troubled = Troubled(WARM)
+    tier = guarded(CountingHooks(), troubled)
+    if how == "refused":
+        for _ in range(5):
+            tier.offer(Write(key(9), 1, failing))
+        await tier.drain()
+    told: list[bool] = []
+    runs: dict[str, Callable[[], Awaitable[bool]]] = {"fails": failing, "stalls": partial(made, 60.0, True)}
+    tier.offer(Write(key(1), 1, runs.get(how) or partial(made, 0.0, True)))
+    tier.when_written(key(1), lambda: told.append(True))
+    if how == "withdrawn":
+        tier.withdraw(key(1))
+    if how == "closed":
+        await tier.close()
+    await tier.drain()
+    assert told == [True]
+    await tier.close()

@@ -1,0 +1,182 @@
+"""Streams of requests that wait for another's answer: Envoy is asked for patience, and whoever leaves is missed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
+from envoy_streams import body, request, response
+from grpc.aio import EOF
+
+from cache_harness import Rig, policies
+from meshcache.extproc import wire
+from meshcache.extproc.conversation import ExternalProcessor
+from meshcache.extproc.waits import LoopWaits
+
+
+def fresh() -> ProcessingRequest:
+    return response(cache_control="max-age=60")
+
+
+class Slow:
+    """The context of a stream whose messages come when the test says so."""
+
+    def __init__(self, processor: ExternalProcessor) -> None:
+        self._messages: asyncio.Queue[Any] = asyncio.Queue()
+        self.replies: list[ProcessingResponse] = []
+        context: Any = self
+        self.task = asyncio.ensure_future(processor.converse(None, context))
+
+    async def read(self) -> Any:
+        return await self._messages.get()
+
+    async def write(self, reply: bytes) -> None:
+        self.replies.append(ProcessingResponse.FromString(reply))
+
+    async def send(self, *messages: ProcessingRequest | object) -> None:
+        for message in messages:
+            self._messages.put_nowait(message)
+        await asyncio.sleep(0.02)
+
+    @property
+    def kinds(self) -> list[str]:
+        return [reply.WhichOneof("response") or "hold" for reply in self.replies]
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with Rig(tmp_path, policies(collapse="{maxWait: 5s}")) as rig:
+        yield rig
+
+
+@pytest.fixture
+def processor(rig: Rig) -> ExternalProcessor:
+    def fail(stage: str, error: Exception) -> None:
+        raise AssertionError(stage) from error
+
+    return ExternalProcessor(rig.cache, on_error=fail, lookup_timeout=0.5)
+
+
+async def begun(processor: ExternalProcessor) -> Slow:
+    stream = Slow(processor)
+    await stream.send(request())
+    return stream
+
+
+async def test_envoy_is_asked_for_patience_once_and_then_answered(processor: ExternalProcessor) -> None:
+    leader, follower = await begun(processor), await begun(processor)
+    assert leader.kinds == ["request_headers"]
+    assert follower.kinds == ["hold"]
+    patience = follower.replies[0].override_message_timeout.ToMilliseconds() / 1000
+    assert 5.3 < patience <= 5.5, "what the policy says, and the time of a look-up after it"
+    await leader.send(fresh(), body(b"one", end=True))
+    await follower.task
+    assert follower.kinds == ["hold", "immediate_response"]
+    assert follower.replies[1].immediate_response.body == b"one"
+    await leader.task
+
+
+async def test_a_follower_that_goes_to_the_origin_is_seen_to_the_end(processor: ExternalProcessor, rig: Rig) -> None:
+    leader, follower = await begun(processor), await begun(processor)
+    await leader.send(EOF)
+    assert leader.task.cancelled()
+    assert follower.kinds == ["hold", "request_headers"]
+    third = await begun(processor)
+    assert third.kinds == ["hold"]
+    await follower.send(fresh(), body(b"two", end=True))
+    await asyncio.gather(follower.task, third.task)
+    assert third.replies[-1].immediate_response.body == b"two"
+    assert (await rig.get()).body == b"two"
+
+
+@pytest.mark.parametrize("when", ["waiting", "leading", "in the response", "in the body"])
+async def test_a_client_that_leaves_at_any_time_strands_nobody(processor: ExternalProcessor, when: str) -> None:
+    leader = await begun(processor)
+    leaver = leader if when != "waiting" else await begun(processor)
+    follower = await begun(processor)
+    if when in ("in the response", "in the body"):
+        await leader.send(fresh())
+    if when == "in the body":
+        await leader.send(body(b"half"))
+    leaver.task.cancel()
+    await asyncio.sleep(0.02)
+    if when == "waiting":
+        await leader.send(fresh(), body(b"whole", end=True))
+    else:
+        assert follower.kinds == ["hold", "request_headers"]
+        await follower.send(fresh(), body(b"whole", end=True))
+    await follower.task
+    last = await begun(processor)
+    assert last.replies[-1].immediate_response.body == b"whole"
+
+
+async def test_a_leader_whose_answer_breaks_the_engine_strands_nobody(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    processor = ExternalProcessor(rig.cache, on_error=lambda stage, _: told.append(stage), lookup_timeout=0.5)
+    leader, follower = await begun(processor), await begun(processor)
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("meshcache.engine.exchange.Exchange.on_response", broken)
+        await leader.send(fresh())
+    assert told == ["response_headers"]
+    assert follower.kinds == ["hold", "request_headers"]
+    await follower.send(fresh(), body(b"one", end=True))
+
+
+async def test_a_wait_that_breaks_lets_the_request_go_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    processor = ExternalProcessor(rig.cache, on_error=lambda stage, _: told.append(stage), lookup_timeout=0.5)
+    leader = await begun(processor)
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("meshcache.engine.exchange.Exchange.wait", broken)
+    follower = await begun(processor)
+    assert follower.kinds == ["hold", "request_headers"]
+    assert told == ["request"]
+    await leader.send(fresh(), body(b"one", end=True))
+
+
+def test_the_message_that_asks_for_patience() -> None:
+    message = ProcessingResponse.FromString(wire.hold(10.25))
+    assert message.WhichOneof("response") is None
+    assert message.override_message_timeout.ToMilliseconds() == 10250
+    assert ProcessingResponse.FromString(wire.hold(0.0)).override_message_timeout.ToMilliseconds() == 1
+
+
+async def test_a_signal_carries_its_first_value() -> None:
+    signal = LoopWaits().signal()
+    signal.set(1)
+    signal.set(2)
+    assert await signal.wait() == 1
+
+
+async def test_a_signal_may_be_set_when_nobody_waits_any_more() -> None:
+    waits = LoopWaits()
+    signal = waits.signal()
+    task = asyncio.ensure_future(signal.wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    signal.set(1)
+
+
+async def test_a_timer_that_is_cancelled_does_not_ring() -> None:
+    waits = LoopWaits()
+    rung: list[int] = []
+    waits.later(0.01, lambda: rung.append(1))
+    waits.later(0.01, lambda: rung.append(2)).cancel()
+    before = waits.now()
+    await waits.sleep(0.05)
+    assert rung == [1]
+    assert waits.now() - before >= 0.045
