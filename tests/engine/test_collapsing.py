@@ -340,6 +340,31 @@ async def test_each_variant_has_its_own_leader(rig: Rig, crowd: Crowd) -> None:
     assert rig.origin.times == 3
 
 
+async def test_a_coded_answer_is_not_given_to_a_client_that_cannot_read_it(rig: Rig, crowd: Crowd) -> None:
+    def coded(request: Request) -> Reply:
+        fields = (("cache-control", "max-age=60"),)
+        if "gzip" in (request.headers.get("accept-encoding") or ""):
+            # Without a word of what it varies on.
+            return Reply(200, (*fields, ("content-encoding", "gzip")), b"coded")
+        return Reply(200, fields, b"plain")
+
+    rig.origin.does("/a", coded)
+    leader = await rig.forwarded("GET", headers={"accept-encoding": "gzip"})
+    await crowd.join(3, headers={"accept-encoding": "gzip, br"})
+    await crowd.join(3, headers={"accept-encoding": "identity"})
+    await leader.finish()
+    answers = await crowd.all()
+    assert sorted(one.body for one in answers) == [b"coded"] * 3 + [b"plain"] * 3
+
+
+async def test_cookies_do_not_wait_for_strangers(rig: Rig, crowd: Crowd) -> None:
+    rig.origin.does("/a", by_field("cookie", vary="accept"))
+    leader = await rig.forwarded("GET")
+    with_cookies = await rig.forwarded("GET", headers={"cookie": "sid=1"})
+    assert (await leader.finish()).body == b"cookie=None"
+    assert (await with_cookies.finish()).body == b"cookie=sid=1"
+
+
 async def test_what_is_invalidated_meanwhile_is_not_given_to_those_that_wait(rig: Rig, crowd: Crowd) -> None:
     rig.origin.says("/a", b"old", cache_control="max-age=60")
     leader = await rig.forwarded("GET")

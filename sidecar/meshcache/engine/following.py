@@ -183,6 +183,8 @@ class Place:
         judgement = candidate.judgement
         if judgement.policy is not lookup.policy.freshness:
             judgement = judge(candidate.stored, lookup.policy.freshness)
+        if not lookup.readable(judgement):
+            return False
         return use(judgement, self._request.headers, self._clock()) in (Use.FRESH, Use.ACCEPTED_STALE)
 
     def stands_in(self) -> bool:

@@ -252,7 +252,7 @@ class Lookup:
             if entry.stale_since is not None:
                 judgement = judgement.cut(entry.stale_since, self.now)
             entry.memo = judgement
-        if not self._readable(judgement):
+        if not self.readable(judgement):
             return None
         return Candidate(stored, storage, TierName.HOT, judgement, entry, self._stack.born, entry.stale_since)
 
@@ -261,13 +261,13 @@ class Lookup:
         if tier is None or not isinstance(stored, StoredResponse) or not self._is_it(stored, selecting, part):
             return None
         judgement = judge(stored, self.policy.freshness)
-        if not self._readable(judgement):
+        if not self.readable(judgement):
             return None
         if found.stale_since is not None:
             judgement = judgement.cut(found.stale_since, self.now)
         return Candidate(stored, storage, tier, judgement, None, found.epochs.born, found.stale_since)
 
-    def _readable(self, judgement: Judgement) -> bool:
+    def readable(self, judgement: Judgement) -> bool:
         """Whether the client takes content coded like this, whatever the origin has said of what it varies on."""
         return not judgement.codings or accepts_codings(self._request.headers.get("accept-encoding"), judgement.codings)
 
