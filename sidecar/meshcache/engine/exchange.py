@@ -26,6 +26,7 @@ from meshcache.engine.lookup import Candidate, Lookup, newer
 from meshcache.engine.outcome import Answer, Forward, Pass, Wait
 from meshcache.engine.parts import PARTIAL_CONTENT, is_part
 from meshcache.engine.placement import promoted_tiers
+from meshcache.engine.posting import answers_for_get, post_lookup
 from meshcache.engine.refresh import POPULAR, refresh_way
 from meshcache.engine.succession import is_error
 from meshcache.experiment.assignment import AssignedBy
@@ -57,6 +58,7 @@ class Exchange:
         "_forwarded",
         "_lookup",
         "_place",
+        "_post",
         "_reserved",
         "_stripped",
         "now",
@@ -74,6 +76,7 @@ class Exchange:
         self._forwarded: Forward | None = None
         self._fill: Fill | None = None
         self._place: Place = ALONE
+        self._post: Lookup | None = None
         self._stripped: tuple[str, ...] = ()
         self._counted = False
         self._reserved = 0
@@ -87,6 +90,8 @@ class Exchange:
         if reason is not None:
             # An unsafe request is watched, whatever else it is: its success makes stored answers invalid.
             unsafe = is_unsafe(effective_method(request)) and reason is not BypassReason.BAD_REQUEST
+            if reason is BypassReason.METHOD and request.method == "POST":
+                self._post = post_lookup(self._cache.stack, self.snapshot, request, self.now)
             return self._bypass(reason, watch=unsafe)
         snapshot = self.snapshot
         if snapshot is None:
@@ -196,9 +201,7 @@ class Exchange:
             # A second head: the body before it belongs to no whole response.
             self.close()
         if forward.decision is Decision.BYPASS:
-            await self._cache.keeper.invalidate(self.request, response, self._cache.key_specs)
-            self._count(Decision.BYPASS, forward.reason)
-            return Pass(report.bypassed(forward.reason, response.headers, self._shown()))
+            return await self._bypassed(forward, response)
         now = self._cache.clock()
         candidate, lookup = self._candidate, self._lookup
         if candidate is not None and lookup is not None:
@@ -243,6 +246,26 @@ class Exchange:
         self._place.leave()
         if not self._counted and self._forwarded is not None:
             self._count(self._forwarded.decision, self._forwarded.reason)
+
+    async def _bypassed(self, forward: Forward, response: Response) -> Pass:
+        """What was not looked up goes to the client; an unsafe request may have made what is stored invalid."""
+        keeper, post = self._cache.keeper, self._post
+        if post is None or not answers_for_get(post, self.request, response):
+            await keeper.invalidate(self.request, response, self._cache.key_specs)
+        else:
+            resource = post.key.resource
+            await keeper.invalidate(self.request, response, self._cache.key_specs, spared=resource)
+            post.epochs = self._cache.stack.succeed(resource, post.epochs) or UNKNOWN
+            fill = begin_fill(keeper, post, None, self.request.headers, response, self._cache.clock())
+            if isinstance(fill, NoStoreReason):
+                self._cache.meter.stored(fill)
+            else:
+                self._fill = fill
+        self._count(Decision.BYPASS, forward.reason)
+        status = report.bypassed(forward.reason, response.headers, self._shown(), stored=self._fill is not None)
+        if self._fill is not None and response.complete:
+            self.on_end()
+        return Pass(status, copy=self._fill is not None)
 
     # -- parts -------------------------------------------------------------------------------------------------
 

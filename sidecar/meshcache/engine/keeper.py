@@ -260,10 +260,13 @@ class Keeper:
         """Delete one entry from all tiers, in the background."""
         self._stack.delete(candidate.storage, candidate.stored)
 
-    async def invalidate(self, request: Request, response: Response, specs: Iterable[KeySpec]) -> None:
+    async def invalidate(
+        self, request: Request, response: Response, specs: Iterable[KeySpec], spared: bytes = b""
+    ) -> None:
         """An unsafe request has succeeded: what is stored for its target is invalid (RFC 9111 section 4.4).
 
-        `specs` are the ways in which policies key a URI, each of which may have stored it.
+        `specs` are the ways in which policies key a URI, each of which may have stored it. `spared` is a resource that
+        is left to the caller.
         """
         if not response.from_origin or not invalidates(effective_method(request), response.status):
             return
@@ -274,7 +277,8 @@ class Keeper:
             response_headers=response.headers,
         )
         for resource in resource_ids(request.scheme, request.authority, (request.path, *paths), specs):
-            await self._stack.invalidate(resource)
+            if resource != spared:
+                await self._stack.invalidate(resource)
 
     def _place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
         """Store under the primary key, or under a variant's with the list of variants beside it."""

@@ -89,12 +89,12 @@ def passed(
     return cache_status.append(upstream.get("cache-status"), _keyed(lookup, member))
 
 
-def bypassed(reason: BypassReason | MissReason, upstream: Headers, shown: CacheStatus) -> str:
-    """For the answer to a request that was not looked up."""
+def bypassed(reason: BypassReason | MissReason, upstream: Headers, shown: CacheStatus, *, stored: bool = False) -> str:
+    """For the answer to a request that was not looked up; one to POST may be `stored` for others all the same."""
     fwd: cache_status.Forward = "method" if reason is BypassReason.METHOD else "bypass"
     if shown in _TERSE:
         return _terse(shown, fwd)
-    member = cache_status.forwarded(fwd, detail=reason if shown == "full" else None)
+    member = cache_status.forwarded(fwd, stored=stored, detail=reason if shown == "full" else None)
     return cache_status.append(upstream.get("cache-status"), member)
 
 

@@ -45,6 +45,18 @@ def other_targets(*, scheme: str, authority: str, path: str, response_headers: H
     return tuple(paths)
 
 
+def is_target(reference: str | None, *, scheme: str, authority: str, path: str) -> bool:
+    """Whether `reference`, the value of a `content-location`, names the target of the request itself."""
+    if reference is None or not path.startswith("/"):
+        return False
+    base = f"{scheme}://{authority}{path}"
+    named, target = _resolve(base, reference), _resolve(base, "")
+    if named is None or target is None or _origin(named) is None or _origin(named) != _origin(target):
+        return False
+    # An empty query is another one than none, which the parts of a split URI do not tell.
+    return (named.path or "/", named.query, reference.endswith("?")) == (target.path, target.query, path.endswith("?"))
+
+
 def _resolve(base: str, reference: str) -> SplitResult | None:
     try:
         return urlsplit(urljoin(base, reference))

@@ -280,11 +280,27 @@ class TierStack:
         # The board must be the one that the others look at, or will look at within `_BOARD_CHECK`.
         self._board.refresh()
         self._board.bump(resource)
+        self._tell_fleet(resource)
+
+    def _tell_fleet(self, resource: bytes) -> None:
         if self._fleet is None or self._closed:
             return
         task = asyncio.get_running_loop().create_task(self._invalidate_fleet(self._fleet, resource))
         self._invalidating.add(task)
         task.add_done_callback(self._invalidating.discard)
+
+    def succeed(self, resource: bytes, before: Epochs) -> Epochs | None:
+        """Invalidate as `invalidate` does, for an answer that is to take the place of all that was stored.
+
+        Gives the epochs under which that is to be stored; None when another invalidation has come since `before` was
+        read, which the answer may not have seen.
+        """
+        self._board.refresh()
+        untouched = self._board.epoch(resource) == before.board
+        self._board.bump(resource)
+        after = Epochs(self._board.epoch(resource), born=before.born)
+        self._tell_fleet(resource)
+        return after if untouched else None
 
     async def drain(self, patience: float) -> bool:
         """Wait up to `patience` seconds for writes and invalidations under way; whether all of them ended."""
