@@ -118,20 +118,22 @@ def unseal(value: bytes | memoryview, *, storage_key: bytes, keyring: Keyring) -
 
 
 def record_size(record: Record) -> int:
-    """Bytes that a record is worth against a tier's largest object: what it holds, without framing."""
-    match record:
-        case StoredResponse():
-            names = sum(len(name) + len(value) for name, value in record.fields)
-            return record.length + len(record.key) + names
-        case VariantIndex():
-            return len(record.key) + sum(len(name) for names in record.field_sets for name in names)
+    """Bytes that a record is worth against a tier's largest object: what it holds, without framing.
+
+    One with chunks is worth its body: what is beside it is little, and a limit in round numbers shall take a body of as
+    many bytes.
+    """
+    return record.size if isinstance(record, StoredResponse) and record.chunks else held_size(record)
 
 
 def held_size(record: Record) -> int:
     """Bytes of memory that a record is worth while it waits to be written: without what its chunks hold."""
-    if isinstance(record, StoredResponse) and record.chunks:
-        return record_size(record) - record.size + sum(map(len, record.chunks))
-    return record_size(record)
+    match record:
+        case StoredResponse():
+            names = sum(len(name) + len(value) for name, value in record.fields)
+            return len(record.body) + len(record.key) + names + sum(map(len, record.chunks))
+        case VariantIndex():
+            return len(record.key) + sum(len(name) for names in record.field_sets for name in names)
 
 
 @dataclass(frozen=True, slots=True)
