@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from meshcache.engine.fill import CopyBudget
-    from meshcache.engine.ports import RefreshRequest
+    from meshcache.engine.ports import RefreshRequest, TakeBody
 
 START = 1_700_000_000.0
 
@@ -110,9 +110,27 @@ class OriginRefresher:
         self.may_go.set()
         self._arrivals = asyncio.Semaphore(0)
 
+    async def receive(self, request: RefreshRequest, take: Callable[[Response], TakeBody]) -> Response:
+        reply = await self._ask(request, None)
+        response = Response(reply.status, Headers(reply.headers))
+        taking = take(response)
+        response.complete = not reply.body
+        for at in range(0, len(reply.body), 1 << 16):
+            if not await taking(reply.body[at : at + (1 << 16)]):
+                break
+        if reply.cut_off:
+            raise RefreshError("not whole")
+        return response
+
     async def fetch(
         self, request: RefreshRequest, limit: int, budget: CopyBudget, *, within: float | None = None
     ) -> tuple[Response, bytes]:
+        reply = await self._ask(request, within)
+        if reply.cut_off or len(reply.body) > min(limit, budget.limit - budget.used):
+            raise RefreshError("not whole")
+        return Response(reply.status, Headers(reply.headers), complete=not reply.body), reply.body
+
+    async def _ask(self, request: RefreshRequest, within: float | None) -> Reply:
         sent = Request("GET", request.authority, request.path, request.headers, request.scheme, cluster=request.cluster)
         self.asked.append(sent)
         self._arrivals.release()
@@ -123,10 +141,7 @@ class OriginRefresher:
             raise RefreshError("too slow") from error
         if self.fails:
             raise RefreshError("the test says so")
-        reply = self._origin.ask(sent)
-        if reply.cut_off or len(reply.body) > min(limit, budget.limit - budget.used):
-            raise RefreshError("not whole")
-        return Response(reply.status, Headers(reply.headers), complete=not reply.body), reply.body
+        return self._origin.ask(sent)
 
     async def asked_for(self, number: int) -> None:
         """Return when it was asked `number` times since the last call."""

@@ -41,5 +41,5 @@ async def test_a_worker_is_built_with_its_shares(tmp_path):
     assert stack.memory.budget_bytes == 24 * MIB
     assert service._cache.copies.limit == 24 * MIB
     assert {lower._queue_bytes for lower in stack._lower.values()} == {24 * MIB}
-    assert stack._opening_bytes == 24 * MIB
+    assert stack._opener._opening_bytes == 24 * MIB
     await service.close()

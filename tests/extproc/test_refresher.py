@@ -14,8 +14,11 @@ from meshcache.extproc.refresher import HttpRefresher
 from meshcache.message import Headers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    from meshcache.engine.ports import TakeBody
+    from meshcache.message import Response
 
 ROOM = CopyBudget(1000)
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody"
@@ -166,6 +169,35 @@ async def test_bodies_under_way_are_counted_and_bounded_together(tmp_path: Path)
         with pytest.raises(RefreshError, match="no memory"):
             await refresher.fetch(request(), 100, budget)
         assert budget.used == 2
+
+
+async def test_a_body_is_handed_on_as_it_comes_and_as_far_as_it_is_wanted(tmp_path: Path) -> None:
+    body = b"x" * 200_000
+    server = Server(b"HTTP/1.1 200 OK\r\ncontent-length: 200000\r\n\r\n" + body)
+    async with serving(tmp_path, server) as refresher:
+        parts: list[bytes] = []
+        heads: list[int] = []
+
+        def taking(enough: int) -> Callable[[Response], TakeBody]:
+            async def take(part: bytes) -> bool:
+                parts.append(part)
+                return len(parts) < enough
+
+            def begin(head: Response) -> TakeBody:
+                heads.append(head.status)
+                assert not parts
+                return take
+
+            return begin
+
+        response = await refresher.receive(request(), taking(1000))
+        assert b"".join(parts) == body
+        assert len(parts) > 1
+        assert not response.complete
+        parts.clear()
+        await refresher.receive(request(), taking(1))
+        assert len(parts) == 1
+        assert heads == [200, 200]
 
 
 async def test_nobody_there(tmp_path: Path) -> None:

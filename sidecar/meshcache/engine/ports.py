@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -32,8 +32,19 @@ class RefreshError(Exception):
     """The origin could not be asked, or its answer did not arrive whole."""
 
 
+TakeBody = Callable[[bytes], Awaitable[bool]]
+"""Takes a part of a body; False when no more of it is wanted."""
+
+
 class Refresher(Protocol):
     """Asks the origin in the background."""
+
+    async def receive(self, request: RefreshRequest, take: Callable[[Response], TakeBody]) -> Response:
+        """The response, when all of its body has come that is wanted. Raises `RefreshError`.
+
+        `take` is given the response's head as soon as that has come, and says what takes the parts of its body.
+        """
+        ...
 
     async def fetch(
         self, request: RefreshRequest, limit: int, budget: CopyBudget, *, within: float | None = None

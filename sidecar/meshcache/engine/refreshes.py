@@ -23,9 +23,9 @@ from meshcache.rfc.validation import add_validators, validates
 if TYPE_CHECKING:
     from meshcache.decisions import RefreshCause
     from meshcache.engine.cache import Cache
-    from meshcache.engine.fill import Target
+    from meshcache.engine.fill import Fill, Target
     from meshcache.engine.lookup import Candidate
-    from meshcache.engine.ports import FleetLease, FleetLeases, Leases, RefreshRequest, Spawn
+    from meshcache.engine.ports import FleetLease, FleetLeases, Leases, RefreshRequest, Spawn, TakeBody
     from meshcache.message import Field, Response
 
 MOST_AT_ONCE: Final = 64
@@ -171,7 +171,8 @@ class Refreshes:
                 _NOTHING_ASKED, candidate.stored.status, candidate.stored.fields, now=target.request_time
             )
             conditional = [(name, value) for name, value in conditions.items() if value is not None]
-        response, body = await self._fetch(replace(request, headers=Headers((*request.headers, *conditional))), target)
+        conditions_too = replace(request, headers=Headers((*request.headers, *conditional)))
+        response, fill = await self._fetch(conditions_too, target, candidate)
         now = cache.clock()
         if response.status == 304 and conditional:
             if validates(candidate.stored.fields, response.headers, now=now):
@@ -180,33 +181,60 @@ class Refreshes:
             # It speaks of something that is not stored (RFC 9111 section 4.3.4): the whole answer is asked for.
             cache.keeper.forget(candidate)
             target = target.at(target.epochs, now)
-            response, body = await self._fetch(request, target)
+            response, fill = await self._fetch(request, target, candidate)
             if response.status == 304:
                 return RefreshOutcome.MISMATCH
-        return await self._take(target, candidate, response, body)
+        return self._take(target, candidate, response, fill)
 
-    async def _fetch(self, request: RefreshRequest, target: Target) -> tuple[Response, bytes]:
+    async def _fetch(
+        self, request: RefreshRequest, target: Target, candidate: Candidate
+    ) -> tuple[Response, Fill | None]:
+        """The answer to a refresh, and the copy of it that was made while it came; None of what is not to be kept."""
         cache = self._cache
         if cache.refresher is None:
             raise RefreshError("there is no way to the origin")
-        return await cache.refresher.fetch(request, target.policy.tiers.largest(), cache.copies)
+        fills: list[Fill] = []
 
-    async def _take(self, target: Target, candidate: Candidate, response: Response, body: bytes) -> RefreshOutcome:
+        def receive(response: Response) -> TakeBody:
+            if response.status == 304 or response.status in ERROR_STATUSES or unstorable(target, response) is not None:
+                return _no_body
+            fill = cache.keeper.begin(target, response, cache.clock(), candidate)
+            fills.append(fill)
+            return fill.add_all if fill.fits() else _no_body
+
+        try:
+            response = await cache.refresher.receive(request, receive)
+        except BaseException:
+            for fill in fills:
+                fill.release()
+            raise
+        return response, fills[0] if fills else None
+
+    def _take(self, target: Target, candidate: Candidate, response: Response, fill: Fill | None) -> RefreshOutcome:
         """Keep a whole answer, in place of what was refreshed."""
         cache = self._cache
         if response.status in ERROR_STATUSES:
             return RefreshOutcome.ERROR
         reason = unstorable(target, response)
-        if reason is None:
-            fill = cache.keeper.begin(target, response, cache.clock(), candidate)
-            if fill.fits() and await fill.add_all(body):
+        if fill is not None:
+            if fill.refused is None and fill.fits():
                 cache.keeper.store(fill, replacing=candidate)
                 return RefreshOutcome.STORED
             fill.release()
             reason = fill.refused or NoStoreReason.TOO_LARGE
-        cache.keeper.not_stored(reason, target.request, candidate, response.status)
+            if reason in _OURS:
+                cache.meter.stored(reason)
+                return RefreshOutcome.ERROR
+        # What could be stored had a copy.
+        cache.keeper.not_stored(reason or NoStoreReason.UNDELIMITED, target.request, candidate, response.status)
         return RefreshOutcome.NOT_STORED if supersedes(response.status) else RefreshOutcome.ERROR
 
 
+async def _no_body(_part: bytes) -> bool:
+    return False
+
+
 _NOTHING_ASKED: Final = Headers()
+_OURS: Final = frozenset({NoStoreReason.NO_MEMORY, NoStoreReason.NO_TIER})
+"""Why a copy was given up that says nothing of the answer: it is tried again, after a pause."""
 _WRITTEN: Final = frozenset({RefreshOutcome.STORED, RefreshOutcome.NOT_MODIFIED, RefreshOutcome.FOUND})

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from meshcache.engine.fill import CopyBudget
-    from meshcache.engine.ports import RefreshRequest
+    from meshcache.engine.ports import RefreshRequest, TakeBody
 
 PATIENCE_SECONDS: Final = 30.0
 """For one refresh as a whole: an origin that sends a little now and then must not hold a refresh's place for ever."""
@@ -54,10 +54,10 @@ class HttpRefresher:
         # The transport alone: a client around it would keep the cookies of all origins.
         self._timeouts = httpx.Timeout(patience, connect=_CONNECT_SECONDS).as_dict()
 
-    async def fetch(
-        self, request: RefreshRequest, limit: int, budget: CopyBudget, *, within: float | None = None
-    ) -> tuple[Response, bytes]:
-        """See `Refresher`. The body comes as it was sent, with any content coding left on.
+    async def receive(
+        self, request: RefreshRequest, take: Callable[[Response], TakeBody], *, within: float | None = None
+    ) -> Response:
+        """See `Refresher`; `within` so many seconds. The body comes as it was sent, with any content coding left on.
 
         An answer of Envoy's own is a `RefreshError`, too: it says nothing of what the origin has.
         """
@@ -77,38 +77,65 @@ class HttpRefresher:
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._patience if within is None else min(within, self._patience)):
-                response = await self._transport.handle_async_request(outgoing)
+                incoming = await self._transport.handle_async_request(outgoing)
                 try:
-                    if _LOCAL_REPLY in response.headers:
-                        raise RefreshError(f"Envoy answered {response.status_code} itself")
-                    body = await _read(response, limit, budget)
+                    if _LOCAL_REPLY in incoming.headers:
+                        raise RefreshError(f"Envoy answered {incoming.status_code} itself")
+                    response = _head_of(incoming)
+                    taking = take(response)
+                    response.complete = True
+                    async for part in incoming.aiter_raw():
+                        response.complete = False
+                        if not await taking(part):
+                            break
                 finally:
-                    await response.aclose()
+                    await incoming.aclose()
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             raise RefreshError(f"{type(error).__name__}: {error}") from error
         finally:
             self._on_end(time.monotonic() - began)
-        headers = Headers(
-            (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw
-        )
-        return Response(response.status_code, headers, from_origin=True, complete=not body), body
+        return response
+
+    async def fetch(
+        self, request: RefreshRequest, limit: int, budget: CopyBudget, *, within: float | None = None
+    ) -> tuple[Response, bytes]:
+        """See `Refresher`."""
+        gathered = _Gathered(limit, budget)
+        try:
+            response = await self.receive(request, lambda _head: gathered.take, within=within)
+        finally:
+            gathered.release()
+        return response, b"".join(gathered.parts)
 
     async def close(self) -> None:
         """Close idle connections."""
         await self._transport.aclose()
 
 
-async def _read(response: httpx.Response, limit: int, budget: CopyBudget) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async for chunk in response.aiter_raw():
-            if size + len(chunk) > limit:
-                raise RefreshError(f"the body is longer than {limit} bytes")
-            if not budget.take(len(chunk)):
-                raise RefreshError("there is no memory for the body now")
-            size += len(chunk)
-            chunks.append(chunk)
-    finally:
-        budget.give(size)
-    return b"".join(chunks)
+def _head_of(incoming: httpx.Response) -> Response:
+    headers = Headers((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in incoming.headers.raw)
+    return Response(incoming.status_code, headers, from_origin=True)
+
+
+class _Gathered:
+    """A body of bounded length in memory."""
+
+    def __init__(self, limit: int, budget: CopyBudget) -> None:
+        self.parts: list[bytes] = []
+        self._limit = limit
+        self._budget = budget
+        self._size = 0
+
+    async def take(self, part: bytes) -> bool:
+        """Raises `RefreshError` for more than there is room for."""
+        if self._size + len(part) > self._limit:
+            raise RefreshError(f"the body is longer than {self._limit} bytes")
+        if not self._budget.take(len(part)):
+            raise RefreshError("there is no memory for the body now")
+        self._size += len(part)
+        self.parts.append(part)
+        return True
+
+    def release(self) -> None:
+        """Give back what was reserved."""
+        self._budget.give(self._size)
