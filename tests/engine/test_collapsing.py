@@ -103,6 +103,18 @@ async def test_one_asks_the_origin_and_all_get_its_answer(rig: Rig, crowd: Crowd
     assert (await rig.get()).decision == "hit"
 
 
+async def test_all_get_a_body_that_is_stored_in_chunks(rig: Rig, crowd: Crowd) -> None:
+    body = bytes(range(256)) * 6000
+    rig.origin.says("/a", body, cache_control="max-age=60")
+    leader = await rig.forwarded("GET")
+    await crowd.join(5)
+    await leader.finish()
+    answers = await crowd.all()
+    assert [one.body == body for one in answers] == [True] * 5
+    assert {one.decision for one in answers} == {"collapsed"}
+    assert rig.origin.times == 1
+
+
 async def test_other_keys_do_not_wait(rig: Rig, crowd: Crowd) -> None:
     await rig.forwarded("GET")
     other = await rig.forwarded("GET", "/b")

@@ -7,6 +7,7 @@ chunks, so chunks know no invalidation and no purge: one that no record names an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -101,8 +102,18 @@ class ChunkStore:
         return new is not None
 
     async def fetch(self, name: TierName, wanted: bytes, owner: bytes, patience: float = PATIENCE) -> bytes:
-        """One chunk, verified. Raises `BodyLostError`."""
-        lower = self._lower[name]
+        """One chunk, verified. Raises `BodyLostError`.
+
+        What was stored just now, and handed to those that waited for it, is said to be in memory: it lies in one of the
+        lower tiers, or in several.
+        """
+        lower = self._lower.get(name)
+        if lower is None:
+            *others, last = self._lower
+            for other in others:
+                with contextlib.suppress(BodyLostError):
+                    return await self.fetch(other, wanted, owner, patience)
+            return await self.fetch(last, wanted, owner, patience)
         until = self._clock() + patience
         while True:
             left = until - self._clock()
