@@ -181,6 +181,8 @@ class Sent:
             return Got(reply.status, Headers(reply.headers), body, str(forward.decision), str(forward.reason))
         head = Response(reply.status, Headers(reply.headers), reply.from_origin, complete=not body)
         outcome = await self.exchange.on_response(head)
+        if isinstance(outcome, Wait):
+            outcome = await self.exchange.ask_anew()
         if isinstance(outcome, Answer):
             return await _answered(self.worker, outcome, self.request)
         if outcome.copy:

@@ -15,6 +15,8 @@ class Decision(StrEnum):
     """Answered stale because the origin failed (RFC 5861 section 4)."""
     COMPLETED = "completed"
     """Part of the answer was stored, and the origin was asked for the rest of it."""
+    REFETCHED = "refetched"
+    """The origin said 304 for something else than what is stored, was asked once more, and its answer was sent."""
     MISMATCH = "mismatch"
     """Answered 502: the origin said 304 for something else than what is stored, and nobody has the right answer."""
     REVALIDATED = "revalidated"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 import pytest_asyncio
 from running_mesh import eventually, verdict
@@ -49,7 +51,7 @@ async def replica():
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def mesh(start_mesh, replica):
     """With a second place for refreshes, and the revision taken from the cluster that Envoy chose."""
-    mesh = await start_mesh("--refresh-cluster", f"replica={replica.url}", policies=WAYS)
+    mesh = await start_mesh("--refresh-cluster", f"replica={replica.url}", "--origin-timeout", "1", policies=WAYS)
     yield mesh
     assert await mesh.metric("stream_errors_total") == 0, mesh.log
     await mesh.stop()
@@ -86,6 +88,25 @@ async def test_a_policy_sends_its_refreshes_elsewhere(mesh, origin, replica, nam
     assert asked.get("host") == replica.url.removeprefix("http://")
     assert not [field for field, _ in asked.fields if field.startswith("x-meshcache")]
     assert origin.count(path) == 1
+
+
+async def test_an_origin_that_is_silent_counts_as_failed(mesh, origin, name):
+    async def silence(_asked, wire):
+        await wire.gone()
+
+    path = f"/other/{name}"
+    origin.script(path, silence)
+    async with asyncio.timeout(3):
+        assert (await mesh.get(path)).status_code == 504
+    path = f"/usual/{name}"
+    # What may be served while it is refreshed is left out.
+    fields = [("cache-control", "max-age=60, stale-while-revalidate=1, stale-if-error=600"), ("age", "100")]
+    origin.script(path, reply(200, fields, b"old"), silence)
+    await mesh.get(path)
+    async with asyncio.timeout(3):
+        answer = await mesh.get(path)
+    assert (answer.status_code, answer.content) == (200, b"old")
+    assert "fwd-status=504" in answer.headers["cache-status"]
 
 
 async def test_a_policy_set_with_an_unknown_cluster_is_refused(mesh):

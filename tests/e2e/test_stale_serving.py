@@ -177,3 +177,41 @@ async def test_what_was_given_to_one_with_credentials_is_revalidated_with_those_
     answer = await mesh.get(path, {"authorization": "Bearer b"})
     assert answer.content == b"new"
     assert origin.asked(path)[1].get("authorization") == "Bearer b"
+
+
+# -- a 304 that makes no sense ---------------------------------------------------------------------------------------
+
+
+async def test_after_a_304_for_something_else_the_client_gets_the_whole_answer(mesh, origin, path):
+    async def confused(asked, wire):
+        if asked.get("if-none-match"):
+            await wire.send(reply(304, [("etag", '"new"')]))
+        else:
+            await asyncio.sleep(0.8)  # longer than Envoy waits for a reply without being asked to
+            await wire.send(reply(200, [LIFETIME, ("etag", '"new"')], b"new"))
+
+    origin.script(path, reply(200, STALE, b"old"), confused)
+    await mesh.get(path)
+    answer = await mesh.get(path)
+    assert (answer.status_code, answer.content, answer.headers["etag"]) == (200, b"new", '"new"')
+    assert "refetched" in verdict(answer).detail
+    assert verdict(await mesh.get(path)).hit
+    assert origin.count(path) == 3
+
+
+async def test_where_there_is_none_he_gets_502_and_the_next_one_an_answer(mesh, origin, path):
+    origin.script(path, reply(200, [*STALE, ("vary", "cookie")], b"old"), reply(304, [("etag", '"new"')]))
+    await mesh.get(path)
+    answer = await mesh.get(path)
+    assert answer.status_code == 502
+    assert "mismatch" in verdict(answer).detail
+    assert b"try again" in answer.content
+    origin.script(path, reply(200, [LIFETIME], b"new"))
+    assert (await mesh.get(path)).content == b"new"
+
+
+async def test_a_client_who_holds_what_it_speaks_of_gets_the_304(mesh, origin, path):
+    origin.script(path, reply(200, STALE, b"old"), reply(304, [("etag", '"new"')]))
+    await mesh.get(path)
+    answer = await mesh.get(path, {"if-none-match": '"new"'})
+    assert (answer.status_code, answer.headers["etag"]) == (304, '"new"')

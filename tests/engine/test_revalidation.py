@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,8 @@ from meshcache.rfc.fields import format_http_date
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from meshcache.message import Request
 
 
 PLAIN = policies(freshness="{defaultTtl: 60s}")
@@ -95,9 +97,60 @@ async def test_a_304_that_names_no_validator_of_what_is_stored_is_not_kept(
         assert (await rig.get()).body == b"two"
 
 
+def confused(request: Request) -> Reply:
+    """An origin that says 304 for what nobody has asked about, and has an answer when nothing is asked about."""
+    if "if-none-match" in request.headers:
+        return Reply(304, (("etag", '"9"'),))
+    return Reply(200, (("etag", '"9"'), ("cache-control", "max-age=60"), ("set-cookie", "sid=1")), b"nine")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_after_a_304_for_something_else_the_origin_is_asked_anew(tmp_path: Path, method: str) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        await stale(rig)
+        rig.origin.does("/a", confused)
+        got = await rig.ask(method, "/a", {"cookie": "sid=2", "accept": "text/html", "if-none-match": '"8"'})
+        assert (got.status, got.decision) == (200, "refetched")
+        assert got.body == (b"" if method == "HEAD" else b"nine")
+        assert (got.headers.get("etag"), got.headers.get("set-cookie")) == ('"9"', None)
+        assert (got.headers.get("cache-status") or "").startswith("meshcache; fwd=stale; fwd-status=200; stored")
+        (anew,) = rig.refresher.asked
+        assert dict(anew.headers.without({"surrogate-capability"})) == {"accept": "text/html"}
+        await rig.settle()
+        for in_memory in (True, False):
+            if not in_memory:
+                rig.forget_memory()
+            got = await rig.get()
+            assert (got.body, got.decision) == (b"nine", "hit")
+
+
+@pytest.mark.parametrize("answer", [{"status": 503}, {"cache_control": "private"}, {"headers": {"vary": "x-other"}}])
+async def test_an_answer_that_is_not_for_sharing_is_none_then(tmp_path: Path, answer: dict[str, Any]) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        await stale(rig)
+        rig.origin.says("/a", b"nine", **answer)
+        told = rig.origin.ask
+
+        def ask(request: Request) -> Reply:
+            return Reply(304, (("etag", '"9"'),)) if "if-none-match" in request.headers else told(request)
+
+        rig.origin.ask = ask  # type: ignore[method-assign]
+        got = await rig.get("/a", {"x-other": "mine"})
+        assert (got.status, got.decision) == (502, "mismatch")
+
+
+async def test_nor_where_it_would_take_the_client_s_credentials(tmp_path: Path) -> None:
+    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s}", key="{cookies: [sid]}")) as rig:
+        await stale(rig)
+        rig.origin.does("/a", confused)
+        assert (await rig.get()).status == 502
+        assert rig.refresher.asked == []
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_a_304_for_something_else_is_no_answer(tmp_path: Path, method: str) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
+        rig.cache.refresher = None
         await stale(rig)
         rig.origin.says("/a", status=304, headers={"etag": '"9"'})
         got = await rig.ask(method, "/a")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from meshcache.cli.options import OriginTimeout
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -34,6 +36,7 @@ def envoy_config(
             show_default=False,
         ),
     ] = None,
+    origin_timeout: OriginTimeout = 300.0,
     refresh_cluster: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,7 +73,7 @@ def envoy_config(
         if format == "filter":
             plain = _filters(sockets, timeout, socket_dir, refresh_cluster or [])
         else:
-            plain = _bootstrap(origin, listen, socket_dir, sockets, timeout, refresh_cluster or [])
+            plain = _bootstrap(origin, listen, socket_dir, sockets, timeout, origin_timeout, refresh_cluster or [])
     except (StartError, PolicyErrors, ValueError) as error:
         raise CommandError(str(error)) from error
     typer.echo(to_json(plain) if json else to_yaml(plain), nl=False)
@@ -115,6 +118,7 @@ def _bootstrap(
     socket_dir: Path,
     sockets: Sequence[Path],
     timeout: float,
+    origin_timeout: float,
     refresh_clusters: Sequence[str],
 ) -> dict[str, Any]:
     from meshcache.cli.checks import parse_origin, parse_refresh_clusters
@@ -130,6 +134,7 @@ def _bootstrap(
         refresh_socket=socket_dir / "refresh.sock",
         admin=socket_dir / "envoy-admin.sock",
         message_timeout=timeout,
+        origin_timeout=origin_timeout,
         refresh_clusters=parse_refresh_clusters(refresh_clusters, reserved=ORIGIN_CLUSTER),
     )
     return to_plain(build_bootstrap(options))

@@ -26,6 +26,14 @@ MetricsListen = Annotated[
         show_default=False,
     ),
 ]
+OriginTimeout = Annotated[
+    float,
+    typer.Option(
+        min=0.1,
+        max=3600,
+        help="Seconds without a byte from the origin after which it counts as failed: 504, or a stale answer.",
+    ),
+]
 RefreshClusters = Annotated[
     list[str] | None,
     typer.Option(

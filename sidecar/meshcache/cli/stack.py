@@ -57,6 +57,7 @@ class StackOptions:
     data: Path
     metrics_listen: str
     latency_ms: int
+    origin_timeout: float
     refresh_clusters: tuple[str, ...]
     drain_timeout: float
     log_level: str
@@ -185,6 +186,7 @@ class _Stack:
                 refresh_socket=self._run / "refresh.sock",
                 admin=self._run / "envoy-admin.sock",
                 message_timeout=self._envoy_waits,
+                origin_timeout=options.origin_timeout,
                 refresh_clusters=self._refresh_clusters,
             ),
             self._data / "envoy",

@@ -10,16 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from meshcache.engine.fill import unstorable
 from meshcache.engine.judge import Use, judge, use
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.parts import PARTIAL_CONTENT, combined, gap_of, is_part, strong_validator_of, total_of
 from meshcache.engine.ports import RefreshError
+from meshcache.engine.refetch import chosen_by, taken
 from meshcache.engine.refresh import CREDENTIALS, refresh_request
 from meshcache.message import Headers
 from meshcache.rfc.cache_control import EMPTY, request_cache_control
 from meshcache.rfc.ranges import parse_content_range
-from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from meshcache.engine.ports import Leases
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Field
-    from meshcache.rfc.vary import Selecting
 
 MOST_AT_ONCE: Final = 16
 """Rests that one process fetches at one time; a request for the whole beyond them is forwarded."""
@@ -101,19 +99,7 @@ class Completions:
         said = None
         if response.status == PARTIAL_CONTENT:
             said = parse_content_range(response.headers.get("content-range"))
-        reason = unstorable(target, response, part=said is not None)
-        if reason is not None:
-            cache.keeper.not_stored(reason, target.request, part, response.status)
-            return None
-        fill = cache.keeper.begin(target, response, now, part, said)
-        if not fill.fits() or not await fill.add_all(body):
-            fill.release()
-            return None
-        if fill.spool is not None:
-            # Another version, too large to be sent before it is written.
-            cache.keeper.store(fill, part)
-            return None
-        record = fill.finish()
+        record = await taken(cache, target, response, body, part, said)
         if record is None:
             return None
         if is_part(record):
@@ -124,7 +110,7 @@ class Completions:
             return None
         cache.keeper.place(target, record, part)
         judgement = judge(record, target.policy.freshness)
-        if use(judgement, asked, now) is not Use.FRESH or record.selecting != _chosen_by(record, asked):
+        if use(judgement, asked, now) is not Use.FRESH or record.selecting != chosen_by(record, asked):
             return None
         return Candidate(record, target.key.storage, part.tier, judgement, None), response.status
 
@@ -146,8 +132,3 @@ def _rest_of(stored: StoredResponse, part: Candidate, lookup: Lookup) -> tuple[F
         return wanted, ("if-range", validator[1])
     fresh = use(part.judgement, Headers(), lookup.now) is Use.FRESH
     return (wanted,) if fresh and gap.last == total - 1 else None
-
-
-def _chosen_by(stored: StoredResponse, request: Headers) -> Selecting:
-    """What the response would vary on if the client had asked for it himself, with all his fields."""
-    return selecting_values((name for name, _ in stored.selecting), request)

@@ -27,6 +27,7 @@ from meshcache.engine.outcome import Answer, Forward, Pass, Wait
 from meshcache.engine.parts import PARTIAL_CONTENT, is_part
 from meshcache.engine.placement import promoted_tiers
 from meshcache.engine.posting import answers_for_get, post_lookup
+from meshcache.engine.refetch import PATIENCE_SECONDS, refetch
 from meshcache.engine.refresh import POPULAR, refresh_way
 from meshcache.engine.succession import is_error
 from meshcache.experiment.assignment import AssignedBy
@@ -193,7 +194,7 @@ class Exchange:
 
     # -- the response ------------------------------------------------------------------------------------------
 
-    async def on_response(self, response: Response) -> Answer | Pass:
+    async def on_response(self, response: Response) -> Answer | Pass | Wait:
         """Decide what the client gets for the origin's (or Envoy's own) answer, and whether it is copied."""
         forward = self._forwarded
         assert forward is not None  # noqa: S101 - only forwarded requests have responses
@@ -419,7 +420,9 @@ class Exchange:
         self._cache.meter.served(candidate.tier, made.size)
         return made
 
-    def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer | Pass:
+    def _revalidated(
+        self, lookup: Lookup, candidate: Candidate, response: Response, now: float
+    ) -> Answer | Pass | Wait:
         """The origin says that what is stored is still right: it becomes the answer, brought up to date."""
         if validates(candidate.stored.fields, response.headers, now=now):
             return self._confirmed(lookup, candidate, response, now)
@@ -458,17 +461,39 @@ class Exchange:
             return None
         return self._confirmed(lookup, candidate, response, now)
 
-    def _contradicted(self, lookup: Lookup, candidate: Candidate, response: Response, now: float) -> Answer | Pass:
+    def _contradicted(
+        self, lookup: Lookup, candidate: Candidate, response: Response, now: float
+    ) -> Answer | Pass | Wait:
         """The origin has confirmed something that is not stored: that is an answer only to a client who holds it."""
         forward = self._forwarded
         assert forward is not None  # noqa: S101 - a 304 is the answer to a request that was forwarded
         if holds(self.request.headers, response.headers):
             self._count(forward.decision, forward.reason)
             return self._pass(forward, response, now)
+        if self._refresh_way(lookup, candidate) is None:
+            return self.unanswered()
+        return Wait(PATIENCE_SECONDS)
+
+    async def ask_anew(self) -> Answer:
+        """Have the origin give its whole answer. To be called when `on_response` returned `Wait`."""
+        lookup, candidate = self._lookup, self._candidate
+        assert lookup is not None  # noqa: S101 - something stored was to be validated
+        assert candidate is not None  # noqa: S101
+        cluster = self._refresh_way(lookup, candidate)
+        found = None if cluster is None else await refetch(self._cache, lookup, candidate, cluster)
+        if found is None:
+            return self.unanswered()
+        self.now = self._cache.clock()
+        return self._asked(lookup, Decision.REFETCHED, found[0], found[1], stored=True)
+
+    def unanswered(self) -> Answer:
+        """502: nobody has the right answer, or not in time."""
+        lookup, candidate, forward = self._lookup, self._candidate, self._forwarded
+        assert lookup is not None  # noqa: S101 - something stored was to be validated
+        assert candidate is not None  # noqa: S101
+        assert forward is not None  # noqa: S101
         self._count(Decision.MISMATCH, forward.reason)
-        return no_answer(
-            lookup, candidate.tier, by_request=forward.reason is MissReason.REQUEST, status=response.status
-        )
+        return no_answer(lookup, candidate.tier, by_request=forward.reason is MissReason.REQUEST, status=304)
 
     def _asked(
         self, lookup: Lookup, decision: Decision, candidate: Candidate, status: int, *, stored: bool = False

@@ -62,7 +62,7 @@ INGRESS = "ingress"
 """Statistics of client traffic stand under `http.ingress.`."""
 HTTP_CONNECTION_MANAGER = "envoy.filters.network.http_connection_manager"
 STREAM_IDLE_TIMEOUT = 300.0
-"""Seconds without a byte in either direction after which a stream is cut; the only bound on slow origins."""
+"""Seconds without a byte in either direction after which a stream is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ class BootstrapOptions:
     filters_before: tuple[HttpFilter, ...] = ()
     """Filters in front of the cache, such as RBAC: what they refuse, a hit does not answer."""
     direct_responses: tuple[DirectResponse, ...] = ()
+    origin_timeout: float = STREAM_IDLE_TIMEOUT
+    """Seconds without a byte from an origin after which Envoy gives up and answers 504, or cuts its answer short."""
     refresh_clusters: Mapping[str, Origin] = field(default_factory=dict)
     """Further origins by the names of their clusters: only refreshes go there, and only those that name them."""
 
@@ -120,7 +122,7 @@ def _main_listener(options: BootstrapOptions) -> Listener:
         chain.append(filters.ext_proc(message_timeout=options.message_timeout))
     chain.append(filters.router())
     routes = [_direct(response) for response in options.direct_responses]
-    manager = _connection_manager(INGRESS, chain, [*routes, _to_origin(options.origin)])
+    manager = _connection_manager(INGRESS, chain, [*routes, _to_origin(options)])
     # Edge defaults: a client's x-forwarded-for never becomes the peer address that `trust` is judged by.
     manager.use_remote_address = True
     manager.upgrade_configs = [HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")]
@@ -138,7 +140,7 @@ def _main_listener(options: BootstrapOptions) -> Listener:
 
 def _refresh_listener(options: BootstrapOptions) -> Listener:
     ways = {clusters.ORIGIN_CLUSTER: options.origin, **options.refresh_clusters}
-    return refresh_listener(options.refresh_socket, {name: _to(name, origin) for name, origin in ways.items()})
+    return refresh_listener(options.refresh_socket, {name: _to(name, origin, options) for name, origin in ways.items()})
 
 
 def refresh_listener(socket: Path, ways: Mapping[str, RouteAction]) -> Listener:
@@ -206,12 +208,13 @@ def _direct(response: DirectResponse) -> Route:
     )
 
 
-def _to_origin(origin: Origin) -> Route:
-    return Route(match=RouteMatch(prefix="/"), route=_to(clusters.ORIGIN_CLUSTER, origin))
+def _to_origin(options: BootstrapOptions) -> Route:
+    return Route(match=RouteMatch(prefix="/"), route=_to(clusters.ORIGIN_CLUSTER, options.origin, options))
 
 
-def _to(cluster: str, origin: Origin) -> RouteAction:
+def _to(cluster: str, origin: Origin, options: BootstrapOptions) -> RouteAction:
     action = to_cluster(cluster)
+    action.idle_timeout = timedelta(seconds=options.origin_timeout)
     if origin.host_header:
         action.host_rewrite_literal = origin.host_header
         action.append_x_forwarded_host = True

@@ -194,7 +194,7 @@ class ExternalProcessor:
                 raise asyncio.CancelledError
             kind = message.WhichOneof("request")
             try:
-                reply, last = await self._step(exchange, kind, message)
+                reply, last = await self._step(exchange, kind, message, context)
             except Exception as error:
                 self._on_error(kind or "unknown", error)
                 exchange.close()
@@ -227,7 +227,16 @@ class ExternalProcessor:
         except Exception as error:
             self._on_error(kind or "unknown", error)
 
-    async def _step(self, exchange: Exchange, kind: str | None, message: Any) -> tuple[bytes, bool]:
+    async def _ask_anew(self, exchange: Exchange, seconds: float, context: Context) -> Answer:
+        """What the origin says when it is asked once more; Envoy is told that this takes a while."""
+        await context.write(wire.hold(seconds + HEAD_START))
+        try:
+            async with asyncio.timeout(seconds):
+                return await exchange.ask_anew()
+        except TimeoutError:
+            return exchange.unanswered()
+
+    async def _step(self, exchange: Exchange, kind: str | None, message: Any, context: Context) -> tuple[bytes, bool]:
         """The reply to one message of the response phase, and whether nothing more of the stream matters."""
         if kind == "response_body":
             part = message.response_body
@@ -236,6 +245,8 @@ class ExternalProcessor:
         if kind == "response_headers":
             response = self._edge.response_of(message)
             outcome = await exchange.on_response(response)
+            if isinstance(outcome, Wait):
+                outcome = await self._ask_anew(exchange, outcome.seconds, context)
             if isinstance(outcome, Answer):
                 return await self._answer_late(exchange, outcome), True
             return wire.pass_on(outcome), not outcome.copy
