@@ -9,6 +9,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import sys
 import time
 
 import httpx
@@ -51,6 +52,9 @@ spec: {{match: [{{path: {{prefix: /{name}}}}}], policyRef: {{name: {name}}}}}
 POLICIES += POLICY.format(name="tenant", partition="tenant")
 POLICIES += POLICY.format(name="person", partition="tenant, subject")
 POLICIES += POLICY.format(name="open", partition="")
+POLICIES += POLICY.replace("{{staleWhile", "{{ignore: [private, authorization], staleWhile").format(
+    name="own", partition="subject"
+)
 
 ALICE, EVE = ("alice", "acme"), ("eve", "evil")
 # Whoever says so may be kept, although the request is authorized (RFC 9111 section 3.5).
@@ -62,10 +66,10 @@ def secret(sub: object, org: object) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def running(folder, origin, **filter_options):
+async def running(folder, origin, policies=POLICIES, **filter_options):
     """`meshcache serve` behind an Envoy that verifies tokens."""
     (folder / "policies").mkdir()
-    (folder / "policies" / "policies.yaml").write_text(POLICIES)
+    (folder / "policies" / "policies.yaml").write_text(policies)
     mesh = Mesh(folder, origin.url, folder / "policies")
     refresh = folder / "refresh.sock"
     options = BootstrapOptions(
@@ -329,3 +333,50 @@ async def test_credentials_bind_whether_or_not_envoy_forwards_them(make_folder, 
         tells_secrets(origin, f"{path}-public", KEPT)
         await mesh.get(f"{path}-public", bearer(*ALICE))
         assert verdict(await mesh.get(f"{path}-public", bearer(*EVE))).hit
+
+
+@pytest.mark.parametrize("said", ["private, max-age=60", "max-age=60"])
+async def test_what_a_policy_keeps_for_a_person_is_his_alone(guarded, origin, name, said):
+    path = f"/own/{name}"
+    await keep(guarded, origin, path, ALICE, ("cache-control", said), ("etag", '"1"'))
+    for way in WAYS:
+        answer = await guarded.get(path, forged(way))
+        if way != "the same name elsewhere":
+            assert secret(*ALICE) not in answer.content, way
+    # Alice of another tenant is another person only to policies that mind the tenant: the token differs all the same.
+    other = await guarded.get(path, bearer("alice", "evil"))
+    assert other.content == secret("alice", "evil")
+    assert (await guarded.get(path, bearer(*ALICE))).content == secret(*ALICE)
+
+
+async def test_a_purge_by_person_reaches_all_that_is_his_and_nothing_else(guarded, origin, name):
+    paths = [f"/person/{name}", f"/own/{name}"]
+    for path in paths:
+        for who in (ALICE, ("alice", "evil"), EVE):
+            await keep(guarded, origin, path, who)
+    purge = ("purge", "--subject", "alice", "--data", str(guarded.data), "--wait", "10")
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "meshcache", *purge)
+    assert await process.wait() == 0
+    for path in paths:
+        assert verdict(await guarded.get(path, bearer(*EVE))).hit
+        for who in (ALICE, ("alice", "evil")):
+            answer = await guarded.get(path, bearer(*who))
+            assert not verdict(answer).hit
+            assert answer.content == secret(*who)
+
+
+@pytest.mark.parametrize("level", ["standard", "off"])
+async def test_strangers_are_told_what_the_configuration_says(make_folder, origin, name, level):
+    told = POLICIES.replace("trust: {cacheStatus: {from: [any]}}", f"telemetry: {{cacheStatus: {level}}}")
+    path = f"/open/{name}"
+    inner = ("cache-status", "inner; hit; detail=secret")
+    origin.script(path, reply(200, [KEPT, inner], b"x"))
+    async with running(make_folder(), origin, told) as mesh:
+        said = [(await mesh.get(path)).headers.get("cache-status") for _ in range(2)]
+        said.append((await mesh.get(path, {"cache-control": "no-cache"})).headers.get("cache-status"))
+        said.append((await mesh.get(path, method="POST")).headers.get("cache-status"))
+        if level == "off":
+            assert said == [None] * 4
+        else:
+            assert not any("policy=" in (text or "detail=") or "tier=" in (text or "") for text in said)
+            assert (said[1] or "").startswith("meshcache; hit; ttl=")

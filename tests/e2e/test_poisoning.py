@@ -198,3 +198,40 @@ async def test_pages_of_one_origin_do_not_get_the_answer_for_another(mesh, origi
         answer = await mesh.get(path, {"origin": asking})
         assert answer.headers["access-control-allow-origin"] == asking
     assert origin.count(path) == 2
+
+
+@pytest.mark.parametrize(
+    "trick", ["/x.css", ";.css", ";x.js", "%23.css", "%3f.png", "%2fx.woff2", "%0a.css", "/x.js;v=1"]
+)
+async def test_a_page_that_looks_like_a_file_is_not_kept_for_the_one_who_lures(mesh, origin, name, trick):
+    """The application minds only the beginning of the path, and its web server gives lifetimes by extension."""
+    target = f"/greedy/{name}{trick}"
+
+    async def account(asked, wire: Wire):
+        fields = [("content-type", "text/html"), ("cache-control", "public, max-age=60")]
+        await wire.send(reply(200, fields, f"secret of {asked.get('cookie') or 'nobody'}".encode()))
+
+    async def asks(cookie: bytes) -> bytes:
+        head = f"GET {target} HTTP/1.1\r\nhost: lure.example\r\nconnection: close\r\n".encode()
+        return (await mesh.raw(head + cookie + b"\r\n")).partition(b"\r\n\r\n")[2]
+
+    origin.script(target, account)
+    origin.script(target.partition(";")[0], account)
+    assert b"alice" in await asks(b"cookie: sid=alice\r\n")
+    assert b"alice" not in await asks(b"")
+    assert b"alice" not in await asks(b"cookie: sid=mallory\r\n")
+
+
+async def test_a_visitors_page_is_not_kept_for_others_by_a_made_up_lifetime(mesh, origin, name):
+    path = f"/greedy/{name}"
+
+    async def page(asked, wire: Wire):
+        await wire.send(reply(200, [("set-cookie", "seen=1")], f"for {asked.get('cookie') or 'nobody'}".encode()))
+
+    origin.script(path, page)
+    for visitor in ("sid=alice", "sid=bob", "sid=alice"):
+        answer = await mesh.get(path, {"cookie": visitor})
+        assert answer.text == f"for {visitor}"
+        assert "cookie" in verdict(answer).detail
+    assert (await mesh.get(path)).text == "for nobody"
+    assert origin.count(path) == 4

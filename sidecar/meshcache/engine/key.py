@@ -127,6 +127,10 @@ def _make_key(
     extra: tuple[bytes, ...],
 ) -> CacheKey:
     uri = _uri_parts(scheme, authority, path, spec)
+    if spec.host and not uri[0].endswith(b"//" + authority.encode("latin-1", "replace")):
+        # `EXAMPLE.com`, `example.com.` and `example.com:80` are the same host, and one resource. But the origin sees
+        # which was written, and may answer the unusual one with an error, or with links that repeat it.
+        extra = (*extra, b"as " + authority.encode("latin-1", "replace"))
     material = _join((FORMAT, spec.fingerprint, namespace, revision.encode("utf-8", "surrogatepass"), *uri, *extra))
     return CacheKey(blake2b(material, digest_size=32).digest(), _resource(uri, spec), material)
 

@@ -123,14 +123,22 @@ def _request_attributes(message: ProcessingRequest) -> tuple[Peer, str]:
     values = attributes[_ATTRIBUTES].fields
 
     def text(name: str) -> str:
-        return values[name].string_value if name in values else ""
+        value = values.get(name)
+        return "" if value is None else value.string_value
 
-    address = _host(text("source.address"))
+    address = text("source.address")
     cluster = text("xds.cluster_name")
-    if "connection.mtls" not in values or not values["connection.mtls"].bool_value:
-        return Peer(address), cluster
+    mtls = values.get("connection.mtls")
+    if mtls is None or not mtls.bool_value:
+        return _peer_at(address), cluster
     uri, dns, subject = (text(f"connection.{part}_peer_certificate") for part in ("uri_san", "dns_san", "subject"))
-    return Peer(address, True, uri, dns, subject), cluster
+    return Peer(_host(address), True, uri, dns, subject), cluster
+
+
+@lru_cache(maxsize=1024)
+def _peer_at(address: str) -> Peer:
+    """The peer at `address`, for all requests of its connection."""
+    return Peer(_host(address))
 
 
 def _host(address: str) -> str:

@@ -129,6 +129,9 @@ class Snapshot:
         self.generation = generation
         self.digest = digest
         self.config = config
+        shows = config.trust.cache_status
+        # Who the peer is need not be asked where it makes no difference.
+        self._shown: CacheStatus | None = "full" if shows.anyone else config.cache_status if shows.nobody else None
         self.identities = Identities(config.identity, secret)
         """Who the callers are."""
         self.policies: Mapping[str, Policy] = MappingProxyType(dict(policies))
@@ -169,6 +172,8 @@ class Snapshot:
 
     def shown_to(self, request: Request) -> CacheStatus:
         """How much of `cache-status` the caller sees."""
+        if self._shown is not None:
+            return self._shown
         return "full" if self.config.trust.cache_status.trusts(request.peer) else self.config.cache_status
 
     def revision(self, request: Request) -> str:

@@ -52,6 +52,11 @@ class TrustRule:
         # Parsing an address costs some microseconds, and the peers of one pod are few: remember the answers.
         self._addressed = lru_cache(maxsize=4096)(self._in_networks)
 
+    @property
+    def nobody(self) -> bool:
+        """Whether no peer at all is trusted."""
+        return not (self.anyone or self.mesh or self.networks)
+
     def trusts(self, peer: Peer) -> bool:
         """Whether what `peer` says in the header counts. Never raises; an unknown address is not trusted."""
         if self.anyone or (self.mesh and peer.mtls):
