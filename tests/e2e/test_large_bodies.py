@@ -145,6 +145,20 @@ async def test_a_stale_large_body_is_refreshed_behind_the_client(mesh, origin, n
     assert await eventually(renewed), mesh.log
 
 
+async def test_many_that_want_one_large_body_share_one_request(mesh, origin, name):
+    path, body = f"/plain/{name}", body_of(6 * MIB, 9)
+
+    async def slowly(_asked, wire):
+        await wire.send(head([FRESH, ("content-length", str(len(body)))]) + body[:MIB])
+        await asyncio.sleep(0.5)
+        await wire.send(body[MIB:])
+
+    origin.script(path, slowly)
+    answers = await asyncio.gather(*(mesh.get(path) for _ in range(25)))
+    assert all(answer.content == body for answer in answers)
+    assert origin.count(path) == 1
+
+
 async def test_what_is_cut_off_is_not_stored(mesh, origin, path):
     body = body_of(4 * MIB)
     broken = head([FRESH, ("content-length", str(len(body)))]) + body[: 3 * MIB]

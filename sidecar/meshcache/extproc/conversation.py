@@ -47,6 +47,8 @@ _PASS: dict[str | None, bytes] = {
 """For each kind of message, the reply that changes nothing."""
 
 
+_LEAST_PATIENCE: Final = 0.02
+"""Seconds for the first chunk of an answer, however long the look-up took."""
 HEAD_START: Final = 0.05
 """Seconds by which a look-up ends before Envoy gives up. What `envoy.timeouts` adds to the deadlines is twice that."""
 
@@ -109,6 +111,7 @@ class ExternalProcessor:
             await context.write(_PASS.get(message.WhichOneof("request"), wire.PASS_REQUEST))
             return
         began = time.perf_counter()
+        until = began + self._patience
         waited = False
         exchange: Exchange | None = None
         large: LargeAnswer | None = None
@@ -120,9 +123,10 @@ class ExternalProcessor:
             if isinstance(outcome, Wait):
                 waited = True
                 self._cache.meter.stage(Stage.LOOKUP, time.perf_counter() - began)
+                until = time.perf_counter() + outcome.seconds + self._patience
                 outcome = await self._wait(exchange, outcome.seconds, context)
             if isinstance(outcome, Answer) and (span := outcome.span) is not None:
-                reply, outcome, large = await self._large(exchange, outcome, span)
+                reply, outcome, large = await self._large(exchange, outcome, span, until)
             else:
                 reply = self._edge.answer(outcome) if isinstance(outcome, Answer) else wire.forward(outcome)
             if not waited and outcome.decision is not Decision.BYPASS:
@@ -151,14 +155,17 @@ class ExternalProcessor:
             exchange.close()
 
     async def _large(
-        self, exchange: Exchange, outcome: Answer, span: tuple[int, int]
+        self, exchange: Exchange, outcome: Answer, span: tuple[int, int], until: float
     ) -> tuple[bytes, Answer | Forward, LargeAnswer | None]:
-        """Begin with an answer out of chunks: the reply that it is, or what sends it; or a reply without it."""
+        """Begin with an answer out of chunks: the reply that it is, or what sends it; or a reply without it.
+
+        `until` is when Envoy must have it, by `time.perf_counter`.
+        """
         if exchange.request.method == "HEAD":
             return self._edge.head(outcome, span[1], end=True), outcome, None
         begun = None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(max(_LEAST_PATIENCE, until - time.perf_counter())):
                 begun = await large_answers.begin(self._cache, outcome, span)
         if begun is None:
             forward = exchange.without_body()

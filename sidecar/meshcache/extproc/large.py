@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from meshcache.engine.flights import Flights
     from meshcache.engine.outcome import Answer
     from meshcache.tiers.body import Body
+
+
+_PAUSE: Final = 0.01
+"""Seconds between two looks for room among the answers that are on their way."""
 
 
 class LargeAnswer:
@@ -51,12 +56,13 @@ class LargeAnswer:
 async def begin(cache: Cache, outcome: Answer, span: tuple[int, int]) -> LargeAnswer | Answer | None:
     """Begin with an answer to a request's headers: in pieces, or at once when it is short; None when it cannot be had.
 
-    `span` is the outcome's.
+    `span` is the outcome's. Waits for room: the caller bounds how long.
     """
     if span[1] <= INLINE_BYTES:
         return await whole(cache, outcome, span)
-    if not cache.flights.take(span[1]):
-        return None
+    while not cache.flights.take(span[1]):
+        # Many that have waited for one answer come at once.
+        await asyncio.sleep(_PAUSE)
     pieces = _body(cache, outcome).read(*span)
     try:
         first = await anext(pieces)

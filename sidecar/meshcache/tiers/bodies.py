@@ -43,6 +43,7 @@ class Bodies:
         self._works = Works(lambda: hooks.tier_error(TierName.WARM, Trouble.INTERNAL))
         self._drop_after = drop_after
         self._due: dict[tuple[TierName, bytes], Write] = {}
+        self._heard: dict[tuple[TierName, bytes], list[Callable[[], None]]] = {}
 
     def spool(
         self,
@@ -106,18 +107,30 @@ class Bodies:
                     lower.offer(write)
             finally:
                 if self._due.get(place) is write:
-                    del self._due[place]
+                    self._settled(place)
 
         self._due[place] = write
         if self._works.begin(then_offer()):
             return True
-        del self._due[place]
+        self._settled(place)
         return False
+
+    def when_offered(self, name: TierName, key: bytes, call: Callable[[], None]) -> None:
+        """Call `call` when no record waits for its chunks before it is written under `key`."""
+        if (name, key) in self._due:
+            self._heard.setdefault((name, key), []).append(call)
+        else:
+            call()
 
     def supersede(self, name: TierName, key: bytes) -> None:
         """A record that waits for its chunks is not to be written under `key` any more."""
-        if self._due:
-            self._due.pop((name, key), None)
+        if (name, key) in self._due:
+            self._settled((name, key))
+
+    def _settled(self, place: tuple[TierName, bytes]) -> None:
+        self._due.pop(place, None)
+        for call in self._heard.pop(place, ()):
+            call()
 
     def drop(self, stored: StoredResponse) -> None:
         """Forget the chunks of a record that is deleted, if they are nobody else's; not at once, they may be in use."""

@@ -22,7 +22,7 @@ _AHEAD: Final = 2
 
 
 class Body:
-    """The body of one stored response whose chunks are in one tier."""
+    """The body of one stored response whose chunks are in one tier: the one that is named, or else found at a read."""
 
     def __init__(self, store: ChunkStore, stored: StoredResponse, tier: TierName) -> None:
         self._store = store
@@ -39,12 +39,13 @@ class Body:
         """
         todo = pieces(self._stored, offset, self.length - offset if length is None else length)
         owner = owner_of(self._stored)
+        tier = await self._store.locate(self._tier, self._stored)
         ahead: deque[tuple[Piece, asyncio.Task[bytes]]] = deque()
         loop = asyncio.get_running_loop()
         try:
             while True:
                 while len(ahead) <= _AHEAD and (piece := next(todo, None)) is not None:
-                    ahead.append((piece, loop.create_task(self._store.fetch(self._tier, piece.digest, owner))))
+                    ahead.append((piece, loop.create_task(self._store.fetch(tier, piece.digest, owner))))
                 if not ahead:
                     return
                 piece, task = ahead[0]

@@ -60,6 +60,15 @@ class ChunkStore:
             self._hooks.chunks(name, "missing", len(missing))
         return None if missing is None else not missing
 
+    async def locate(self, name: TierName, stored: StoredResponse) -> TierName:
+        """Where the chunks of `stored` are: in `name`, if that is a tier for them. Raises `BodyLostError`."""
+        if name in self._lower:
+            return name
+        for other in self._lower:
+            if await self.whole(other, stored, PATIENCE):
+                return other
+        raise BodyLostError("the chunks are nowhere")
+
     async def ensure(self, name: TierName, stored: StoredResponse, ttl: float) -> bool:
         """See to it that all chunks of `stored` are in the tier for `ttl` seconds more, and copy those that lack.
 

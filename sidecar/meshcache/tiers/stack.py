@@ -266,9 +266,9 @@ class TierStack:
                 call()
 
         for key in keys:
-            for lower in self._lower.values():
+            for name, lower in self._lower.items():
                 left += 1
-                lower.when_written(key, one_less)
+                self.bodies.when_offered(name, key, partial(lower.when_written, key, one_less))
         one_less()
 
     async def invalidate(self, resource: bytes) -> None:
