@@ -60,7 +60,7 @@ async def begin(cache: Cache, outcome: Answer, span: tuple[int, int]) -> LargeAn
     """
     if span[1] <= INLINE_BYTES:
         return await whole(cache, outcome, span)
-    while not cache.flights.take(span[1]):
+    while not cache.flights.take(span[1]):  # noqa: ASYNC110  room comes with time, and nothing tells
         # Many that have waited for one answer come at once.
         await asyncio.sleep(_PAUSE)
     pieces = _body(cache, outcome).read(*span)
