@@ -181,7 +181,7 @@ def _message(data: bytes) -> ProcessingRequest:
 def _converse(data: bytes) -> object:
     message = _message(data)
     asked = wire.request_of(message)
-    return asked.peer, asked.cluster, wire.response_of(message), admission.bypass_reason(asked)
+    return asked.peer, asked.cluster, asked.tokens, wire.response_of(message), admission.bypass_reason(asked)
 
 
 def _lines(text: str) -> Request:

@@ -26,7 +26,7 @@ _NAMES = st.sampled_from(
     [
         *(":path", ":method", ":authority", ":scheme", ":status", "cookie", "range", "vary", "cache-control", "a", ""),
         *("envoy.filters.http.ext_proc", "source.address", "connection.mtls", "response.code_details"),
-        "xds.cluster_name",
+        *("xds.cluster_name", "envoy.filters.http.jwt_authn", "payload", "iss", "sub", "exp"),
     ]
 )
 

@@ -131,6 +131,14 @@ def test_the_same_name_by_another_issuer_is_another_person() -> None:
         assert len({border(caller, part) for caller in callers}) == 3
 
 
+def test_an_edit_of_what_names_callers_makes_no_two_of_them_one() -> None:
+    caller = asking(token(sub="same", org="same", team="same"), cookie="sid=same")
+    for part in ("tenant", "subject", "session"):
+        sources = (ORG, IdentitySource("jwtClaim", "team"))
+        drawn = {border(caller, part, rules=IdentityRules(source, source, source)) for source in sources}
+        assert len(drawn) == 2
+
+
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 
 

@@ -27,6 +27,11 @@ class IdentitySource:
     name: str
     """The claim, the cookie, or `uri`, `dns` or `subject` of the peer's certificate."""
 
+    @property
+    def mark(self) -> bytes:
+        """Stands in a border before the value, so that an edit of the source never makes two callers one."""
+        return f"{self.kind}:{self.name}".encode("utf-8", "surrogatepass")
+
 
 @dataclass(frozen=True, slots=True)
 class IdentityRules:
@@ -72,19 +77,19 @@ class Identities:
             tenant = named(self.rules.tenant, request)
             if tenant is None:
                 return None
-            parts += (tenant.issuer.encode("utf-8", "surrogatepass"), tenant.value.encode("utf-8", "surrogatepass"))
+            parts += (_mark(self.rules.tenant), _encoded(tenant.issuer), _encoded(tenant.value))
         if spec.partition_subject:
             person = named(self.rules.subject, request)
             if person is None:
                 return None
             standing = b"".join(sorted(token.standing for token in request.tokens))
-            parts.append(_hash(self._key, b"border", person.issuer, person.value, standing))
-            subject = _hash(self._key, b"subject", "", person.value)
+            parts.append(_hash(self._key, b"border", _mark(self.rules.subject), person, standing))
+            subject = _subject(self._key, person.value)
         if spec.partition_session:
             session = named(self.rules.session, request)
             if session is None:
                 return None
-            parts.append(_hash(self._key, b"session", session.issuer, session.value))
+            parts.append(_hash(self._key, b"session", _mark(self.rules.session), session))
         return Border(tuple(parts), subject)
 
 
@@ -93,7 +98,7 @@ def subject_hash(secret: bytes, subject: str) -> bytes:
 
     The issuer is left out, so that a purge by a claim's value reaches the people of that name under every issuer.
     """
-    return _hash(_derived(secret), b"subject", "", subject)
+    return _subject(_derived(secret), subject)
 
 
 def named(source: IdentitySource | None, request: Request) -> Named | None:
@@ -137,7 +142,19 @@ def _derived(secret: bytes) -> bytes:
     return blake2b(secret, digest_size=32, person=b"meshcache person").digest()
 
 
-def _hash(key: bytes, use: bytes, issuer: str, value: str, more: bytes = b"") -> bytes:
-    parts = (use, issuer.encode("utf-8", "surrogatepass"), value.encode("utf-8", "surrogatepass"), more)
+def _subject(key: bytes, value: str) -> bytes:
+    return _hash(key, b"subject", b"", Named(value))
+
+
+def _mark(source: IdentitySource | None) -> bytes:
+    return b"" if source is None else source.mark
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _hash(key: bytes, use: bytes, mark: bytes, whom: Named, more: bytes = b"") -> bytes:
+    parts = (use, mark, _encoded(whom.issuer), _encoded(whom.value), more)
     joined = b"".join(b"%d:%b" % (len(part), part) for part in parts)
     return blake2b(joined, digest_size=16, key=key).digest()
