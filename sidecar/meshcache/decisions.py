@@ -82,7 +82,7 @@ class NoStoreReason(StrEnum):
     """A page or data under the name of a static file: web cache deception looks like that."""
     VARY_STAR = "vary-star"
     NO_FRESHNESS = "no-freshness"
-    """Nothing gives it a lifetime, or its time was over before it could be stored."""
+    """Nothing gives it a lifetime, or its time was over before it could be stored and nobody may take it stale."""
     PARTIAL = "partial"
     LOCAL_REPLY = "local-reply"
     TOO_LARGE = "too-large"

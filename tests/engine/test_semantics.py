@@ -154,3 +154,18 @@ async def test_what_changed_long_ago_is_taken_to_stay_for_a_while(tmp_path: Path
         rig.clock.pass_by(101)
         assert (await rig.get("/a")).decision == "revalidate"
         assert (await rig.get("/lost")).decision == "miss"
+
+
+async def test_what_comes_stale_is_for_those_who_take_it_so(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"one", headers={"age": "2000"}, cache_control="max-age=1500")
+        rig.origin.says("/b", b"two", headers={"age": "2000"}, cache_control="max-age=1500, must-revalidate")
+        for path in ("/a", "/b"):
+            await rig.get(path)
+            assert (await rig.get(path)).decision == "miss"
+        assert rig.meter.stores == ["stored", "stored", "no-freshness", "no-freshness"]
+        takes = {"cache-control": "max-stale=1000"}
+        assert (await rig.get("/a", takes)).body == b"one"
+        assert (await rig.get("/a", takes)).decision == "hit"
+        assert (await rig.get("/a", {"cache-control": "max-stale=400"})).decision == "miss"
+        assert (await rig.get("/b", takes)).decision == "miss"

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     ("fields", "stored"),
     [
         ((("cache-control", "max-age=0"),), False),
-        ((("cache-control", "max-age=10"), ("age", "10")), False),
+        ((("cache-control", "max-age=10"), ("age", "10")), True),  # for clients that say max-stale
+        ((("cache-control", "max-age=10, must-revalidate"), ("age", "10")), False),
         ((("cache-control", "no-cache"),), False),
         ((("cache-control", "max-age=0"), ("etag", '"1"')), True),
         ((("cache-control", "no-cache"), ("etag", '"1"')), True),

@@ -173,7 +173,12 @@ def _ends_with_its_connection(headers: Headers) -> bool:
 def _nothing_left(
     policy: Freshness, headers: Headers, directives: CacheControl, granted: float
 ) -> NoStoreReason | None:
-    """Why a response that cannot be validated is of no use from the start: it is past its time as it comes."""
+    """Why a response that cannot be validated is of no use from the start: it is past its time as it comes.
+
+    Where its origin has given it a time, and allows it to be served stale, a client may still ask for that.
+    """
+    if granted > 0.0 and stale.may_serve_stale(directives):
+        return None
     window = max(
         stale.stale_while_revalidate_window(directives, policy.stale_while_revalidate),
         stale.stale_if_error_window(directives, policy.stale_if_error),

@@ -401,7 +401,10 @@ class Keeper:
         if judgement.can_validate:
             return _longest_residence(policy)
         left = judgement.lifetime + max(judgement.swr, judgement.sie, judgement.disconnected) - judgement.age(now)
-        return left + LINGER_SECONDS if left > 0 else 0.0
+        if left > 0.0:
+            return left + LINGER_SECONDS
+        # Stale as it came: of use to those alone who take it so.
+        return LINGER_SECONDS if judgement.lifetime > 0.0 and judgement.may_serve_stale else 0.0
 
 
 def _is_whole(record: Record) -> TypeGuard[StoredResponse]:
