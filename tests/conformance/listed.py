@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,13 +29,18 @@ def listed(document: str, edition: str) -> set[str]:
     return found
 
 
-def differences(tallies: Mapping[str, Tally], known: set[str], passes_alone: Callable[[str], bool]) -> list[str]:
-    """What the list says and the measurement does not, one line each.
+def tried_again(results: Mapping[str, Any], known: set[str], passes_alone: Callable[[str], bool]) -> dict[str, Any]:
+    """The results once each case that failed and is not known to has been run once more, by itself.
 
-    What comes out otherwise than listed is tried once more by itself: many of the suite's tests wait for seconds to
-    pass, and a machine that is busy lets them pass at the wrong moment.
+    Many of the suite's cases wait for seconds to pass, and a machine that is busy lets them pass at the wrong moment.
     """
+    unexpected = [test_id for test_id, result in results.items() if result is not True and test_id not in known]
+    return {**results, **{test_id: True for test_id in unexpected if passes_alone(test_id)}}
+
+
+def differences(tallies: Mapping[str, Tally], known: set[str]) -> list[str]:
+    """What the list says and the measurement does not, one line each."""
     failed = {case.id for tally in tallies.values() for case, _ in tally.failed}
-    lines = [f"{test_id} fails and is not listed" for test_id in sorted(failed - known) if not passes_alone(test_id)]
-    lines += [f"{test_id} is listed and passes" for test_id in sorted(known - failed) if passes_alone(test_id)]
+    lines = [f"{test_id} fails and is not listed" for test_id in sorted(failed - known)]
+    lines += [f"{test_id} is listed and passes" for test_id in sorted(known - failed)]
     return lines
