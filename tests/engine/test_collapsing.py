@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from cache_harness import Got, Rig, Sent, policies
 from cache_origin import Reply, by_field
+from meshcache.engine.following import ALONE, Place
+from meshcache.engine.herd import Herd, Member
 from meshcache.message import Headers, Request, Response
 
 PATIENCE = 10.0
@@ -412,6 +415,25 @@ async def test_a_client_that_leaves_while_it_waits_is_forgotten(rig: Rig, crowd:
     crowd.tasks = crowd.tasks[3:]
     await leader.finish()
     assert {one.decision for one in await crowd.all()} == {"collapsed"}
+
+
+async def test_what_has_waited_is_gone_without_the_garbage_collector(rig: Rig, crowd: Crowd) -> None:
+    rig.origin.says("/a", b"one", cache_control="max-age=60")
+    gc.collect()
+    gc.disable()
+    try:
+        leader = await rig.forwarded("GET")
+        await crowd.join(5)
+        leader.exchange.close()
+        await crowd.stirred()
+        crowd.tasks[0].cancel()
+        del leader
+        await crowd.all()
+        crowd.tasks.clear()
+        await asyncio.sleep(0)
+        assert [one for one in gc.get_objects() if isinstance(one, (Herd, Member, Place)) and one is not ALONE] == []
+    finally:
+        gc.enable()
 
 
 async def test_an_answer_that_no_tier_takes_in_memory_is_handed_on(tmp_path: Path) -> None:

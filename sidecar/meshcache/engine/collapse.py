@@ -249,6 +249,8 @@ class Herds:
 
     def _end(self, herd: Herd) -> None:
         herd.closed = True
+        # Members know their herd: without this, only the garbage collector would get rid of them.
+        herd.dues.clear()
         if self._herds.get(herd.key) is herd:
             del self._herds[herd.key]
         if herd.timer is not None:

@@ -39,6 +39,8 @@ _LAST_LOOK: Final = 0.05
 """Seconds between two looks in the end, for the pod's leases."""
 _LAST_FLEET_LOOK: Final = 0.1
 """The same for those of the fleet, where a look is a round trip."""
+_TRIES: Final = 5
+"""Another process may be at the place of a lease for some microseconds, for this key or another one."""
 
 
 class Leadership:
@@ -65,6 +67,7 @@ class Leadership:
         self._waits = waits
         self._meter = meter
         self._when_written = when_written
+        self._has_siblings = workers > 1
         self._herds = Herds(slots=max(1, SLOTS // workers), waits=waits, settle=self._settle)
 
     def now(self) -> float:
@@ -81,10 +84,8 @@ class Leadership:
         member = self._herds.join(key, patience, fits, stands_in)
         if member is None or member.waits or member.herd.open:
             return member
-        herd = member.herd
-        herd.pod = self._leases.lease(key, LEASE_SECONDS)
-        if herd.pod is None and self._leases.leased(key):
-            self._follow(herd)
+        if self._has_siblings and not self._take(member.herd):
+            self._follow(member.herd)
         return member
 
     async def confirm(self, member: Member) -> None:
@@ -137,18 +138,29 @@ class Leadership:
                 elif await self._takes_over(herd):
                     self._herds.lead(herd)
                     return
-                pause = min(1.5 * pause, _LAST_LOOK if herd.pod is None else _LAST_FLEET_LOOK)
+                of_pod = self._fleet is None or (self._has_siblings and herd.pod is None)
+                pause = min(1.5 * pause, _LAST_LOOK if of_pod else _LAST_FLEET_LOOK)
         finally:
             if herd.closed or herd.open:
                 # What was taken while the last one left.
                 self._settle(herd)
 
+    def _take(self, herd: Herd) -> bool:
+        """Take the pod's lease, unless it is held already; False while another process has it."""
+        for _ in range(_TRIES):
+            if herd.pod is None:
+                herd.pod = self._leases.lease(herd.key, LEASE_SECONDS)
+            if herd.pod is not None:
+                return True
+            if self._leases.leased(herd.key):
+                return False
+        # There is no room for another lease: better two requests to the origin than none.
+        return True
+
     async def _takes_over(self, herd: Herd) -> bool:
         """Whether this process has the leases, as far as there are any to have."""
-        if herd.pod is None:
-            herd.pod = self._leases.lease(herd.key, LEASE_SECONDS)
-            if herd.pod is None and self._leases.leased(herd.key):
-                return False
+        if self._has_siblings and not self._take(herd):
+            return False
         fleet = self._fleet
         if fleet is None:
             return True

@@ -54,6 +54,7 @@ _SLOTS_PER_TIME = 16
 _ROW = struct.Struct("=QQd")
 """One lease: fingerprint of what is leased (0 for a free row), token of the holder, deadline on CLOCK_MONOTONIC."""
 _ROWS_PER_BUCKET = 8
+_BUCKET = struct.Struct("=" + "QQd" * _ROWS_PER_BUCKET)
 _BUCKET_BYTES = 256
 _RELEASE_TRIES = 50
 _PULSE = struct.Struct("=Qd")
@@ -160,13 +161,14 @@ class Board:
                 return None
             now = self._clock()
             free = -1
-            for at in range(start, start + _ROWS_PER_BUCKET * _ROW.size, _ROW.size):
-                owner, token, deadline = _ROW.unpack_from(self._map, at)
-                held = self._is_held(owner, token, deadline, now)
-                if held and owner == fingerprint:
-                    return None
-                if not held and free < 0:
-                    free = at
+            rows = _BUCKET.unpack_from(self._map, start)
+            for at in range(0, 3 * _ROWS_PER_BUCKET, 3):
+                owner = rows[at]
+                if owner and self._is_held(rows[at + 1], rows[at + 2], now):
+                    if owner == fingerprint:
+                        return None
+                elif free < 0:
+                    free = start + 8 * at
             if free < 0:
                 return None
             token = self._token()
@@ -178,9 +180,12 @@ class Board:
         fingerprint = self._fingerprint(key)
         start = self._leases_at + (fingerprint & (self._buckets - 1)) * _BUCKET_BYTES
         now = self._clock()
-        rows = _ROW.iter_unpack(self._view[start : start + _ROWS_PER_BUCKET * _ROW.size])
+        rows = _BUCKET.unpack_from(self._map, start)
+        if fingerprint not in rows:
+            return False
         return any(
-            owner == fingerprint and self._is_held(owner, token, deadline, now) for owner, token, deadline in rows
+            rows[at] == fingerprint and self._is_held(rows[at + 1], rows[at + 2], now)
+            for at in range(0, 3 * _ROWS_PER_BUCKET, 3)
         )
 
     def release(self, lease: Lease) -> None:
@@ -191,10 +196,10 @@ class Board:
             with self._locked(start) as mine:
                 if not mine:
                     continue
-                for at in range(start, start + _ROWS_PER_BUCKET * _ROW.size, _ROW.size):
-                    owner, token, _ = _ROW.unpack_from(self._map, at)
-                    if owner == fingerprint and token == lease.token:
-                        _ROW.pack_into(self._map, at, 0, 0, 0.0)
+                rows = _BUCKET.unpack_from(self._map, start)
+                for at in range(0, 3 * _ROWS_PER_BUCKET, 3):
+                    if rows[at] == fingerprint and rows[at + 1] == lease.token:
+                        _ROW.pack_into(self._map, start + 8 * at, 0, 0, 0.0)
                 return
         # Whoever has the bucket locked does not let go (a stopped process): the lease runs out by itself.
 
@@ -289,10 +294,10 @@ class Board:
         self._leased = (self._leased + 1) & 0xFFFFFFFF
         return self._pulse << 56 | self._number << 32 | self._leased
 
-    def _is_held(self, owner: int, token: int, deadline: float, now: float) -> bool:
-        """Whether a row of the leases is in force."""
+    def _is_held(self, token: int, deadline: float, now: float) -> bool:
+        """Whether a row of the leases that has an owner is in force."""
         # The second comparison guards against a deadline that no honest clock wrote.
-        if owner == 0 or not now < deadline < now + 86400.0:
+        if not now < deadline < now + 86400.0:
             return False
         row = token >> 56
         if not row:
