@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from cache_harness import HOST, Rig, policies
 from meshcache.engine.chunks import WHOLE_BYTES
 from meshcache.engine.outcome import Answer
 from meshcache.engine.records import StoredResponse
-from meshcache.message import Request
+from meshcache.message import Request, Token
 
 MIB = 1 << 20
 BODY = random.Random(1).randbytes(3 * MIB + 5)
@@ -26,9 +27,9 @@ STALE = policies(tiers=TIERS, freshness="{defaultTtl: 60s, staleWhileRevalidate:
 SAFE = policies(tiers=TIERS, freshness="{defaultTtl: 60s, staleIfError: 1h}")
 
 
-async def found_at(rig: Rig, path: str = "/a") -> StoredResponse:
+async def found_at(rig: Rig, path: str = "/a", **more: Any) -> StoredResponse:
     """The record that answers `path`."""
-    exchange = rig.cache.open(Request("GET", HOST, path))
+    exchange = rig.cache.open(Request("GET", HOST, path, **more))
     outcome = exchange.start() or await exchange.search()
     assert isinstance(outcome, Answer)
     return outcome.stored
@@ -196,3 +197,34 @@ async def test_equal_bodies_share_their_chunks(tmp_path: Path) -> None:
         one, other = await found_at(rig, "/a"), await found_at(rig, "/b")
         assert one.chunks == other.chunks
         assert one.key != other.key
+
+
+async def test_one_persons_chunks_are_shared_with_nobody(tmp_path: Path) -> None:
+    config = "identity: {subject: {jwtClaim: sub}}"
+    async with Rig(tmp_path, policies(tiers=TIERS, config=config, key="partition: [subject]")) as rig:
+        rig.origin.says("/a", body=BODY, headers=ETAG, cache_control="max-age=60")
+        chunks = []
+        for name in ("alice", "bob"):
+            tokens = (Token("https://issuer.example", {"sub": name}, b""),)
+            await rig.get(tokens=tokens)
+            got = await rig.get(tokens=tokens)
+            assert (got.decision, got.body) == ("hit", BODY)
+            rig.clock.pass_by(61)
+            assert (await rig.get(tokens=tokens)).decision == "revalidated"
+            assert (await rig.get(tokens=tokens)).body == BODY, "a validation changes nothing of whose they are"
+            chunks.append((await found_at(rig, tokens=tokens)).chunks)
+        assert not set(chunks[0]) & set(chunks[1])
+
+
+async def test_more_than_the_store_holds_costs_hits_and_never_bytes(tmp_path: Path) -> None:
+    async with Rig(tmp_path, LARGE) as rig:
+        bodies = {f"/{number}": bytes([number]) * 100 + BODY for number in range(24)}
+        hits = 0
+        for _ in range(2):
+            for path, body in bodies.items():
+                rig.origin.says(path, body=body, cache_control="max-age=600")
+                assert (await rig.get(path)).body == body
+                got = await rig.get(path)
+                assert got.body == body
+                hits += got.decision == "hit"
+        assert hits > len(bodies), "what was stored just now is there, as a rule"

@@ -18,7 +18,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from meshcache.envoy.bootstrap import BootstrapOptions
 from meshcache.envoy.process import EnvoyProcess
 
-Responder = Callable[[ext_proc.ProcessingRequest], ext_proc.ProcessingResponse]
+Responder = Callable[[ext_proc.ProcessingRequest], "ext_proc.ProcessingResponse | list[Any]"]
+"""Gives the reply to a message; or several, and a `grpc.StatusCode` for an end of the stream with an error."""
 
 
 def pass_on(message: ext_proc.ProcessingRequest) -> ext_proc.ProcessingResponse:
@@ -59,11 +60,20 @@ class ScriptedSidecar(ext_proc_grpc.ExternalProcessorServicer):
     def __init__(self) -> None:
         self.respond: Responder = pass_on
         self.seen: list[ext_proc.ProcessingRequest] = []
+        self.sent_all = asyncio.Event()
+        """All of a list of replies was written, and the stream ended."""
 
-    async def Process(self, messages: Any, _context: Any) -> AsyncIterator[ext_proc.ProcessingResponse]:  # noqa: N802
+    async def Process(self, messages: Any, context: Any) -> AsyncIterator[ext_proc.ProcessingResponse]:  # noqa: N802
         async for message in messages:
             self.seen.append(message)
-            yield self.respond(message)
+            replies = self.respond(message)
+            for reply in replies if isinstance(replies, list) else [replies]:
+                if isinstance(reply, grpc.StatusCode):
+                    await context.abort(reply)
+                yield reply
+            if isinstance(replies, list):
+                self.sent_all.set()
+                return
         raise asyncio.CancelledError
 
     def headers(self, kind: str = "request_headers") -> dict[str, str]:

@@ -12,6 +12,7 @@ from purge_rig import Pod
 from tier_helpers import CountingHooks, entry, key, limits, resource, response
 
 from meshcache.decisions import NoStoreReason, TierName
+from meshcache.engine.chunks import digest, owner_of
 from meshcache.engine.purges import PurgeKind
 from meshcache.tiers.board import Board
 from meshcache.tiers.lmdb import LmdbTier
@@ -238,3 +239,23 @@ async def test_without_a_log_nothing_is_ever_purged(tmp_path):
     assert not stack.purged(stack.born, TAGGED)
     await stack.close()
     board.close()
+
+
+async def test_a_purged_persons_chunks_go_with_his_record(pod, worker):
+    records = []
+    for number, subject in enumerate((b"p" * 16, b"")):
+        name = digest(b"chunk", owner_of(response(subject=subject)))
+        await worker.stack._lower[WARM].tier.keep(name, b"chunk", 600.0)
+        records.append(response(tags=("t",), body=b"", subject=subject, chunks=(name,), size=5, chunk_bytes=5))
+        await worker.store(number, WARM, record=records[-1])
+        assert (await worker.find(number)).record == records[-1]
+    worker.stack.bodies._drop_after = 0.0
+    pod.purge(PurgeKind.TAG, "t")
+    await worker.purges.catch_up()
+    for number in range(2):
+        assert (await worker.find(number)).record is None
+    await asyncio.sleep(0.01)
+    await worker.stack.drain(5)
+    his, everybodys = records
+    missing = await worker.stack._lower[WARM].tier.extend([*his.chunks, *everybodys.chunks], 0.0)
+    assert missing == set(his.chunks), "the others may be somebody else's, too"
