@@ -26,7 +26,7 @@ class Pod:
     def purge(self, kind: PurgeKind, value: str = "", *, soft: bool = False, publish: bool = True) -> Rule:
         self.number += 1
         rule = Rule(kind, parse_value(kind, value), soft, self.clock(), f"u{self.number}")
-        self.log.append([Step(self.number, 0, rule, self.clock())])
+        self.log.append([Step(self.number, rule, self.clock())])
         if publish:
             self.publish()
         return rule

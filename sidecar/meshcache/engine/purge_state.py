@@ -41,20 +41,24 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
     """The newest generation of the fleet's log that this pod has read."""
     shared_floor: int = 0
     """Entries of other pods born under a smaller generation of the fleet's log are dead."""
+    mark: int = 0
+    """Random, of this file alone."""
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
     """One numbered line of a pod's log."""
 
     number: int
-    fleet: int
-    """Generation in the fleet's log; 0 for a rule that is not there, or not yet."""
     rule: Rule | None
-    """None: the rule `uid`, logged before, now has the generation `fleet`; without one, the fleet's log was read so
-    far."""
     at: float
     """Unix seconds by this pod's clock."""
+    fleet: int = 0
+    """Generation of the rule in the fleet's log; 0 for a rule that is not there, or not yet."""
     uid: str = ""
+    """Without a rule: of one logged before, which has the generation `fleet` now."""
+    read: int = 0
+    """How far the fleet's log has been read. A rule of this pod's own may be there before those that came ahead of it
+    are known here."""
 
 
 def generation(incarnation: int, number: int) -> int:
@@ -102,7 +106,7 @@ class PurgeState:
         if step.number <= self.number:
             return
         self.number = step.number
-        self.fleet = max(self.fleet, step.fleet)
+        self.fleet = max(self.fleet, step.read)
         rule = step.rule
         if rule is None:
             owed = self.owed.pop(step.uid, None)

@@ -223,9 +223,7 @@ class FleetFollower:
             elif rule.kind is not PurgeKind.LOST or rule.value in ("", self._pod):
                 fresh.append((rule, generation))
         learned = [rule for rule, _ in fresh if rule.uid not in known]
-        if fresh:
-            await self._book.add(fresh)
-        await self._book.reached(news[-1][0])
+        await self._book.add(fresh, read=news[-1][0])
         if learned:
             self._learned(learned)
 

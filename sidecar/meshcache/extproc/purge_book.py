@@ -112,21 +112,18 @@ class PurgeBook:
             self._log.error("the log of purges lacks rules; what was stored before is not used any more")
         self._begin_anew(lost=bool(word))
 
-    async def add(self, rules: Sequence[tuple[Rule, int]]) -> bool:
+    async def add(self, rules: Sequence[tuple[Rule, int]], read: int = 0) -> bool:
         """Put rules in effect in this pod, each with its generation in the fleet's log (0: not there yet).
 
+        `read` tells that this log has been read so far, and that nothing is in it before that which is not known here.
         Returns when they are on the disk and every worker knows that there are new ones. False when they could not be
         written: then all that was stored before is dead instead.
         """
-        return await self._add([(rule, fleet, "") for rule, fleet in rules])
+        return await self._add([(rule, fleet, "") for rule, fleet in rules], read)
 
     async def published(self, uid: str, fleet: int) -> None:
         """The rule `uid` has this generation in the fleet's log."""
-        await self._add([(None, fleet, uid)])
-
-    async def reached(self, fleet: int) -> None:
-        """The fleet's log has been read so far."""
-        await self._add([(None, fleet, "")])
+        await self._add([(None, fleet, uid)], 0)
 
     async def give_up(self, reason: str) -> None:
         """Rules have been missed: what was stored so far is dead."""
@@ -148,18 +145,21 @@ class PurgeBook:
         """Close the file."""
         self._writer.close()
 
-    async def _add(self, entries: Iterable[tuple[Rule | None, int, str]]) -> bool:
+    async def _add(self, entries: Iterable[tuple[Rule | None, int, str]], read: int) -> bool:
         # To its end, once begun: a step that is on the disk and not in effect would be two.
-        return await asyncio.shield(asyncio.create_task(self._add_all(entries)))
+        return await asyncio.shield(asyncio.create_task(self._add_all(entries, read)))
 
-    async def _add_all(self, entries: Iterable[tuple[Rule | None, int, str]]) -> bool:
+    async def _add_all(self, entries: Iterable[tuple[Rule | None, int, str]], read: int) -> bool:
         async with self._lock:
             now = self._wall_clock()
             number = self.state.number
             steps = []
             for rule, fleet, uid in self._unknown(entries):
                 number += 1
-                steps.append(Step(number, fleet, rule, now, uid))
+                steps.append(Step(number, rule, now, fleet, uid))
+            if read > self.state.fleet:
+                number += 1
+                steps.append(Step(number, None, now, read=read))
             if not steps:
                 return True
             written = number <= MOST_NUMBERS
@@ -192,12 +192,8 @@ class PurgeBook:
         for rule, fleet, uid in entries:
             if rule is not None and rule.uid not in self.state.uids:
                 yield rule, fleet, ""
-                continue
-            name = uid if rule is None else rule.uid
-            if fleet and name in self.state.owed:
+            elif fleet and (name := uid if rule is None else rule.uid) in self.state.owed:
                 yield None, fleet, name
-            elif fleet > self.state.fleet:
-                yield None, fleet, ""
 
     def _apply(self, step: Step) -> None:
         self.state.apply(step)
@@ -220,9 +216,9 @@ class PurgeBook:
         self.state = PurgeState(header, self.keying)
         self._rules.clear()
         self.lost = lost
-        self._apply(Step(1, 0, None, self._wall_clock()))
+        self._apply(Step(1, None, self._wall_clock()))
         for rule in rules:
-            self._apply(Step(self.state.number + 1, 0, rule, self._wall_clock()))
+            self._apply(Step(self.state.number + 1, rule, self._wall_clock()))
         try:
             self._rewrite()
         except OSError as error:
@@ -265,7 +261,7 @@ class PurgeBook:
         )
         if not steps or steps[-1].number < state.number:
             # It says how far the numbers have come.
-            steps.append(Step(state.number, state.fleet, None, self._wall_clock()))
+            steps.append(Step(state.number, None, self._wall_clock()))
         self._writer.replace(header, steps)
         self._compacted = self._writer.size
         rebuilt = PurgeState(header, self.keying)

@@ -167,6 +167,19 @@ def front_of(start: bytes | memoryview) -> Front | int | None:
     return Front(born_of(bytes(start[_HEAD.size : at])), labels)
 
 
+def private_chunks(value: bytes | memoryview) -> tuple[bytes, ...]:
+    """The chunks that the envelope `value` shares with no other, since they are one person's; unverified."""
+    front = front_of(value)
+    if not isinstance(front, Front) or front.labels is None or not front.labels.subject:
+        return ()
+    *_, epoch_length, labels_length = _HEAD.unpack_from(value)
+    try:
+        record = _decoder.decode(memoryview(value)[_HEAD.size + epoch_length + labels_length :])
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return ()
+    return record.chunks if isinstance(record, StoredResponse) else ()
+
+
 def _context(storage_key: bytes, written_at: float, epoch: bytes, labels: bytes | memoryview) -> bytes:
     """All that is signed besides the payload; every part but the last two has a fixed length or one in front."""
     lengths = _LENGTHS.pack(len(epoch), len(labels))

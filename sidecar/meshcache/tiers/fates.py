@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from meshcache.tiers.envelope import front_of
+from meshcache.tiers.envelope import Front, front_of
 
 FRONT_BYTES: Final = 1024
 """Of a value are read first: as a rule all that stands in front of the record."""
@@ -41,3 +41,9 @@ def front_bytes(start: bytes) -> int:
     """How many bytes of the value that begins with `start` its judge needs."""
     front = front_of(start)
     return front if isinstance(front, int) else 0
+
+
+def is_private(start: bytes) -> bool:
+    """Whether the value that begins with `start` is one person's, and with it the chunks of its body."""
+    front = front_of(start)
+    return isinstance(front, Front) and front.labels is not None and bool(front.labels.subject)

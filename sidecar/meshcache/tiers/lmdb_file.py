@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from meshcache.tiers.base import TierError, Trouble
+from meshcache.tiers.envelope import private_chunks
 from meshcache.tiers.fates import HEAD_BYTES, Fate, Judge, Visited
 from meshcache.tiers.lmdb_folder import DAMAGED, LmdbFolder
 
@@ -153,7 +154,8 @@ class LmdbFile:
                         there = txn.get(key, db=held.values)
                         # Another may have taken its place meanwhile.
                         if there is not None and there[:HEAD_BYTES] == head:
-                            self._forget(held, txn, key)
+                            for gone in (*private_chunks(there), key):
+                                self._forget(held, txn, gone)
         return Visited(matched, seen if more else None)
 
     def close(self) -> None:

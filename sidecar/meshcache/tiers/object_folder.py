@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from meshcache.tiers.base import TierError, Trouble
-from meshcache.tiers.fates import FRONT_BYTES, Fate, Judge, Visited, front_bytes
+from meshcache.tiers.envelope import private_chunks
+from meshcache.tiers.fates import FRONT_BYTES, Fate, Judge, Visited, front_bytes, is_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -156,10 +157,13 @@ class ObjectFolder:
                     key = bytes.fromhex(first + second.name + entry.name)
                 except ValueError:
                     continue
-                fate, live = _shown(entry.path, key, now, judge)
+                fate, live, private = _shown(entry.path, key, now, judge)
                 if live and fate is not Fate.SPARED:
                     matched.append(key)
                 if fate is Fate.CONDEMNED:
+                    with contextlib.suppress(TierError):
+                        for chunk in private_chunks(self.read(key, 0.0) or b"") if private else ():
+                            self.remove(chunk)
                     _unlinked(entry.path)
         return Visited(matched, None)
 
@@ -252,23 +256,23 @@ class ObjectFolder:
             os.close(descriptor)
 
 
-def _shown(path: str, key: bytes, now: float, judge: Judge) -> tuple[Fate, bool]:
-    """What becomes of the file at `path`, and whether its time is not over at `now`."""
+def _shown(path: str, key: bytes, now: float, judge: Judge) -> tuple[Fate, bool, bool]:
+    """What becomes of the file at `path`, whether its time is not over at `now`, and whether it is one person's."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return Fate.SPARED, False
+        return Fate.SPARED, False, False
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return Fate.SPARED, False
+            return Fate.SPARED, False, False
         start = os.pread(descriptor, FRONT_BYTES, 0)
         needed = front_bytes(start)
         if needed > len(start):
             start = os.pread(descriptor, needed, 0)
-        return judge(key, start), status.st_mtime > now
+        return judge(key, start), status.st_mtime > now, is_private(start)
     except OSError:
-        return Fate.SPARED, False
+        return Fate.SPARED, False, False
     finally:
         os.close(descriptor)
 

@@ -52,7 +52,8 @@ class LogReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._identity: tuple[int, int] | None = None
+        self._start = b""
+        """What the file begins with: no other file does, as each has a mark of its own. An inode may be used again."""
         self._offset = 0
 
     @property
@@ -63,13 +64,12 @@ class LogReader:
     def read(self) -> News:
         """What is new. Raises `OSError`, and `ValueError` for a file that is no log."""
         with self._path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            identity = (status.st_dev, status.st_ino)
-            again = identity == self._identity and status.st_size >= self._offset
+            again = bool(self._start) and file.read(len(self._start)) == self._start
             file.seek(self._offset if again else 0)
             data = file.read()
         header = None
         at = 0
+        start = self._start
         if not again:
             found = _record(data, len(_MAGIC)) if data.startswith(_MAGIC) else None
             if found is None:
@@ -78,6 +78,7 @@ class LogReader:
             header = _decoded(_head_decoder, payload)
             if header is None:
                 raise ValueError(f"{self._path}: the head of the log is damaged")
+            start = data[:at]
         steps = []
         while (found := _record(data, at)) is not None:
             step = _decoded(_step_decoder, found[0])
@@ -86,7 +87,7 @@ class LogReader:
             steps.append(step)
             at = found[1]
         self._offset = at if not again else self._offset + at
-        self._identity = identity
+        self._start = start
         return News(header, tuple(steps))
 
 
@@ -108,7 +109,8 @@ class LogWriter:
 
     def replace(self, header: Header, steps: Iterable[Step]) -> None:
         """Put a new log in the place of the old one, whole or not at all."""
-        data = b"".join([_MAGIC, _packed(header), *map(_packed, steps)])
+        marked = msgspec.structs.replace(header, mark=secrets.randbits(63))
+        data = b"".join([_MAGIC, _packed(marked), *map(_packed, steps)])
         scratch = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

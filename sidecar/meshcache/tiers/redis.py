@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _PREFIX = "mc1:"
 ENTRIES = f"{_PREFIX}k:"
 """Before the hexadecimal storage key in the name of an entry."""
+CHUNKS = f"{_PREFIX}c:"
+"""Before the hexadecimal digest in the name of a chunk."""
 _ALL = f"{_PREFIX}g"
 PURGES = f"{_PREFIX}p:g"
 """Id of the newest rule in the log of purges (`tiers/fleet_log.py`)."""
@@ -317,7 +319,7 @@ def _entry(key: bytes) -> str:
 
 
 def _chunk(digest: bytes) -> str:
-    return f"{_PREFIX}c:{digest.hex()}"
+    return f"{CHUNKS}{digest.hex()}"
 
 
 def _milliseconds(seconds: float) -> int:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from meshcache.engine.purge_state import NUMBER_BITS
 from meshcache.engine.purges import ALIVE
 from meshcache.tiers.base import TierError
-from meshcache.tiers.envelope import front_of
-from meshcache.tiers.fates import FRONT_BYTES, HEAD_BYTES, Fate, Judge, front_bytes
+from meshcache.tiers.envelope import front_of, private_chunks
+from meshcache.tiers.fates import FRONT_BYTES, HEAD_BYTES, Fate, Judge, front_bytes, is_private
 from meshcache.tiers.object_folder import ObjectFolder
-from meshcache.tiers.redis import ENTRIES
+from meshcache.tiers.redis import CHUNKS, ENTRIES
 from meshcache.tiers.threads import Threads
 
 if TYPE_CHECKING:
@@ -110,6 +110,12 @@ class SweptStore:
                 matched.append(key)
             if fate is Fate.CONDEMNED:
                 condemned.append(name)
+        private = [name for name in condemned if is_private(starts[name])]
+        if private:
+            values = await self._send([("GET", name) for name in private])
+            chunks = [chunk for value in values if isinstance(value, bytes) for chunk in private_chunks(value)]
+            if chunks:
+                await self._send([("DEL", *(f"{CHUNKS}{chunk.hex()}" for chunk in chunks))])
         if condemned:
             heads = [starts[name][:HEAD_BYTES] for name in condemned]
             await self._send([("EVAL", _REMOVE, len(condemned), *condemned, *heads)])
