@@ -302,7 +302,7 @@ async def test_a_304_to_a_refresh(tmp_path: Path, told: str, decision: str) -> N
 
 async def test_a_304_for_something_else_ends_the_stale_answer(tmp_path: Path) -> None:
     async with Rig(tmp_path, SWR) as rig:
-        await stale(rig, headers={"etag": '"1"'})
+        await stale(rig, headers={"etag": '"1"', "last-modified": "Tue, 14 Nov 2023 22:13:20 GMT"})
         rig.origin.says("/a", status=304, headers={"etag": '"2"'})
         await rig.get()
         await rig.settle()

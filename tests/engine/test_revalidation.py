@@ -23,11 +23,10 @@ PLAIN = policies(freshness="{defaultTtl: 60s}")
 # -- validation ---------------------------------------------------------------------------------------------------
 
 
-async def stale(rig: Rig) -> None:
+async def stale(rig: Rig, **more: str) -> None:
     """Store an answer with an entity tag and let it grow stale."""
-    rig.origin.says(
-        "/a", b"one", cache_control="max-age=10", headers={"etag": '"1"', "x-a": "old", "content-type": "text/plain"}
-    )
+    fields = {"etag": '"1"', "x-a": "old", "content-type": "text/plain"} | more
+    rig.origin.says("/a", b"one", cache_control="max-age=10", headers=fields)
     await rig.get()
     rig.clock.pass_by(20)
 
@@ -97,6 +96,10 @@ async def test_a_304_that_names_no_validator_of_what_is_stored_is_not_kept(
         assert (await rig.get()).body == b"two"
 
 
+DATED = {"last-modified": format_http_date(START)}
+"""Asked by date as well, an origin may have overlooked the tag."""
+
+
 def confused(request: Request) -> Reply:
     """An origin that says 304 for what nobody has asked about, and has an answer when nothing is asked about."""
     if "if-none-match" in request.headers:
@@ -107,7 +110,7 @@ def confused(request: Request) -> Reply:
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_after_a_304_for_something_else_the_origin_is_asked_anew(tmp_path: Path, method: str) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
+        await stale(rig, **DATED)
         rig.origin.does("/a", confused)
         got = await rig.ask(method, "/a", {"cookie": "sid=2", "accept": "text/html", "if-none-match": '"8"'})
         assert (got.status, got.decision) == (200, "refetched")
@@ -124,10 +127,20 @@ async def test_after_a_304_for_something_else_the_origin_is_asked_anew(tmp_path:
             assert (got.body, got.decision) == (b"nine", "hit")
 
 
+async def test_a_304_to_a_tag_alone_confirms_it_whatever_it_names(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        await stale(rig)
+        rig.origin.says("/a", status=304, cache_control="max-age=60", headers={"etag": '"9"', "x-a": "new"})
+        for decision in ("revalidated", "hit"):
+            got = await rig.get()
+            assert (got.body, got.decision) == (b"one", decision)
+            assert (got.headers.get("etag"), got.headers.get("x-a")) == ('"1"', "new")
+
+
 @pytest.mark.parametrize("answer", [{"status": 503}, {"cache_control": "private"}, {"headers": {"vary": "x-other"}}])
 async def test_an_answer_that_is_not_for_sharing_is_none_then(tmp_path: Path, answer: dict[str, Any]) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
+        await stale(rig, **DATED)
         rig.origin.says("/a", b"nine", **answer)
         told = rig.origin.ask
 
@@ -141,7 +154,7 @@ async def test_an_answer_that_is_not_for_sharing_is_none_then(tmp_path: Path, an
 
 async def test_nor_where_it_would_take_the_client_s_credentials(tmp_path: Path) -> None:
     async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s}", key="{cookies: [sid]}")) as rig:
-        await stale(rig)
+        await stale(rig, **DATED)
         rig.origin.does("/a", confused)
         assert (await rig.get()).status == 502
         assert rig.refresher.asked == []
@@ -151,7 +164,7 @@ async def test_nor_where_it_would_take_the_client_s_credentials(tmp_path: Path) 
 async def test_a_304_for_something_else_is_no_answer(tmp_path: Path, method: str) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.cache.refresher = None
-        await stale(rig)
+        await stale(rig, **DATED)
         rig.origin.says("/a", status=304, headers={"etag": '"9"'})
         got = await rig.ask(method, "/a")
         assert (got.status, got.decision) == (502, "mismatch")
@@ -170,7 +183,7 @@ async def test_a_304_for_something_else_is_no_answer(tmp_path: Path, method: str
 
 async def test_it_is_one_to_a_client_who_holds_that(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
-        await stale(rig)
+        await stale(rig, **DATED)
         rig.origin.says("/a", status=304, headers={"etag": '"9"'})
         got = await rig.get("/a", {"if-none-match": '"8", W/"9"'})
         assert (got.status, got.headers.get("etag")) == (304, '"9"')

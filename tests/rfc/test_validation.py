@@ -55,11 +55,16 @@ def test_add_validators(request_fields: Fields, stored: Fields, expected: dict[s
     ("stored", "received", "expected"),
     [
         ([ETAG], [ETAG], True),
-        ([ETAG], [("etag", '"b"')], False),
+        ([ETAG, MODIFIED], [("etag", '"b"')], False),
+        ([ETAG, MODIFIED], [("etag", '"b"'), MODIFIED], False),
+        # The tag was all that was asked about.
+        ([ETAG], [("etag", '"b"')], True),
+        ([ETAG, ("last-modified", "yesterday")], [("etag", '"b"')], True),
         ([ETAG], [("etag", 'W/"a"')], True),
         ([("etag", 'W/"a"')], [("etag", 'W/"a"')], True),
         ([("etag", 'W/"a"')], [ETAG], False),  # a strong tag needs a strong equal
-        ([("etag", 'W/"a"')], [("etag", 'W/"b"')], False),
+        ([("etag", 'W/"a"')], [("etag", 'W/"b"')], True),
+        ([("etag", 'W/"a"'), MODIFIED], [("etag", 'W/"b"')], False),
         ([MODIFIED], [ETAG], False),
         ([ETAG, MODIFIED], [ETAG, ("last-modified", at(0))], True),
         ([ETAG, MODIFIED], [MODIFIED], True),
@@ -77,6 +82,11 @@ def test_which_304_speaks_of_the_stored_response(stored: Fields, received: Field
 
 def renewed(stored: Iterable[tuple[str, str]], received: Headers) -> tuple[tuple[str, str], ...]:
     return freshened(stored, received, targets=("cdn-cache-control",), response_time=NOW)
+
+
+def test_a_304_does_not_rename_what_is_stored() -> None:
+    updated = Headers(freshened([ETAG], Headers([("etag", '"b"'), ("x", "1")]), targets=(), response_time=NOW))
+    assert (updated.get("etag"), updated.get("x")) == ('"a"', "1")
 
 
 def test_freshened_replaces_adds_and_keeps() -> None:

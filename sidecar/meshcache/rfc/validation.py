@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from meshcache.message import Field
 
-# They describe the octets that are stored, which a 304 does not bring anew (RFC 9111 section 3.2).
+# They describe the octets that are stored, or name them, and a 304 does not bring these anew (RFC 9111 section 3.2).
 _NOT_UPDATED = frozenset(
     {
         "content-digest",
@@ -30,11 +30,12 @@ _NOT_UPDATED = frozenset(
         "content-md5",
         "content-range",
         "digest",
+        "etag",
         "repr-digest",
     }
 )
 # Representation metadata, which a 304 need not repeat (RFC 9110 section 15.4.5).
-_NOT_IN_304 = _NOT_UPDATED | {"content-language", "content-type"}
+_NOT_IN_304 = (_NOT_UPDATED - {"etag"}) | {"content-language", "content-type"}
 
 
 def add_validators(
@@ -67,7 +68,8 @@ def validates(stored_fields: Iterable[Field], not_modified_headers: Headers, *, 
     """Whether a 304 to a request made by `add_validators` speaks of this stored response (RFC 9111 section 4.3.4).
 
     A strong entity tag must equal the stored one, both being strong; a weak one must equal it; else the dates of
-    last modification must agree. A 304 without any validator can only mean the one that was sent.
+    last modification must agree. A 304 without any validator can only mean the one that was sent. So can one to a
+    request whose only condition was the stored tag: that this tag is current is what it says, whatever it names.
     """
     stored = Headers(stored_fields)
     etag = parse_entity_tag(not_modified_headers.get("etag"))
@@ -75,11 +77,19 @@ def validates(stored_fields: Iterable[Field], not_modified_headers: Headers, *, 
         stored_etag = parse_entity_tag(stored.get("etag"))
         if stored_etag is None:
             return False
-        return weak_match(etag, stored_etag) if etag.weak else strong_match(etag, stored_etag)
+        if weak_match(etag, stored_etag):
+            return etag.weak or strong_match(etag, stored_etag)
+        return not _was_dated(stored, now)
     last_modified = not_modified_headers.get("last-modified")
     if last_modified is None:
         return True
     return _same_date(last_modified, stored.get("last-modified"), now)
+
+
+def _was_dated(stored: Headers, now: float) -> bool:
+    """Whether `add_validators` has asked by date as well: an origin may then have looked at that alone."""
+    modified = stored.get("last-modified")
+    return modified is not None and http_date(modified, now) is not None
 
 
 def _same_date(one: str, other: str | None, now: float) -> bool:
@@ -132,7 +142,7 @@ def confirmed_by_head(stored_fields: Iterable[Field], length: int, head: Headers
 
 
 def contradicts(stored_fields: Iterable[Field], not_modified_headers: Headers) -> bool:
-    """Whether a 304 to a request made by `add_validators` certainly speaks of another representation.
+    """Whether a 304 that does not validate what is stored certainly speaks of another representation.
 
     So it is when its entity tag differs from the stored one, which was asked about, even by weak comparison.
     """
