@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import signal
+from collections import Counter
 
 import pytest
 import pytest_asyncio
@@ -290,3 +292,64 @@ async def test_a_store_that_is_away_keeps_nobody_waiting(pods, origin, name, val
         assert max(one.seconds for one in answers) < 3
     finally:
         valkey_session.ensure()
+
+
+async def test_a_storm_of_clients_that_come_and_go(pair, origin, name):
+    """Answers of every kind, clients that leave at any moment: whoever stays is answered, rightly and in time."""
+    chance = random.Random(name)
+    kinds = {
+        "shared": [("cache-control", "max-age=1")],
+        "stale": [("cache-control", "max-age=0, stale-while-revalidate=5")],
+        "own": [("cache-control", "no-store")],
+        "varied": [("cache-control", "max-age=1"), ("vary", "x-who")],
+        "checked": [("cache-control", "max-age=1"), ("etag", '"1"')],
+    }
+
+    def answers(kind, fields):
+        async def step(asked, wire):
+            await asyncio.sleep(chance.choice([0.0, 0.02, 0.3]))
+            luck = chance.random()
+            if luck < 0.1:
+                await wire.send(reply(503, [], b"sorry"))
+            elif luck < 0.2:
+                await wire.send(head([*fields, ("content-length", "100")]) + b"x" * 10)
+                wire.close()
+            elif asked.get("if-none-match") is not None:
+                await wire.send(reply(304, fields))
+            else:
+                who = asked.get("x-who") or ""
+                await wire.send(reply(200, fields, f"{kind} {who if kind == 'varied' else ''}".encode()))
+
+        return step
+
+    for kind, fields in kinds.items():
+        for number in range(3):
+            origin.script(f"/plain/{name}/{kind}/{number}", answers(kind, fields))
+    seen: Counter[str] = Counter()
+
+    async def client():
+        until = asyncio.get_running_loop().time() + 6
+        while asyncio.get_running_loop().time() < until:
+            kind, who = chance.choice(list(kinds)), chance.choice("abc")
+            asking = asyncio.ensure_future(
+                ask(pair.port, f"/plain/{name}/{kind}/{chance.randrange(3)}", ("x-who", who))
+            )
+            if chance.random() < 0.3:
+                await asyncio.sleep(chance.choice([0.0, 0.01, 0.05]))
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+                continue
+            try:
+                got = await asking
+            except (AssertionError, ConnectionError, IndexError):
+                seen["cut off"] += 1
+                continue
+            right = f"{kind} {who if kind == 'varied' else ''}".encode()
+            if (got.status, got.body) not in ((200, right), (503, b"sorry")) and got.status not in (502, 503):
+                seen[f"wrong {got.status} {got.body[:40]!r} for {right!r}"] += 1
+            else:
+                seen["answered" if got.seconds < 8 else f"after {got.seconds:.0f} s"] += 1
+
+    await asyncio.gather(*(client() for _ in range(60)))
+    assert set(seen) <= {"answered", "cut off"}, seen
+    assert seen["answered"] > 500
