@@ -12,6 +12,7 @@ import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
 from envoy_data_plane.envoy.service.ext_proc.v3 import ProcessingResponse as Known
 from envoy_streams import Stream, body, request, response
+from grpc.aio import EOF
 
 from cache_harness import HOST, Rig, policies
 from meshcache.extproc.conversation import ExternalProcessor
@@ -41,6 +42,12 @@ class PieceStream(Stream):
         self.raw: list[bytes] = []
         self.status: grpc.StatusCode | None = None
         self.on_write: Any = None
+
+    async def read(self) -> object:
+        if self.raw and not self._messages:
+            self.at_end = True
+            return EOF
+        return await super().read()
 
     async def write(self, reply: bytes) -> None:
         self.raw.append(reply)
@@ -92,7 +99,7 @@ async def test_a_hit_goes_out_in_pieces(tmp_path: Path) -> None:
     async with Rig(tmp_path, POLICY) as rig:
         await store(rig, content_type="a/b", content_length=str(len(BODY)))
         hit = await talk(rig, PieceStream(request()))
-        assert hit.returned
+        assert hit.at_end
         assert hit.ended
         assert hit.body == BODY
         assert len(hit.raw) == 10

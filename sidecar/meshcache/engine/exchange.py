@@ -275,7 +275,7 @@ class Exchange:
         if candidate is None:
             return self._ask(lookup, None, lookup.miss_reason)
         verdict = use(candidate.judgement, self.request.headers, self.now)
-        if candidate.stored.chunks and verdict not in _ASKS_FIRST and self._is_crowded(candidate):
+        if candidate.stored.chunks and verdict not in _ASKS_FIRST and self._is_crowded(lookup, candidate):
             return self._bypass(BypassReason.CROWDED)
         if verdict is Use.FRESH:
             self._promote(lookup, candidate)
@@ -317,8 +317,10 @@ class Exchange:
             self._place = Place(self._cache.leadership, self._cache.meter, lookup, self.request, self._cache.clock)
         return forward if self._place.goes(candidate) else Wait(self._place.left)
 
-    def _is_crowded(self, candidate: Candidate) -> bool:
-        return self.request.method != "HEAD" and not self._cache.flights.room(candidate.stored.size)
+    def _is_crowded(self, lookup: Lookup, candidate: Candidate) -> bool:
+        """Whether a body in chunks may not be sent now. Parts of one are mostly short."""
+        whole = self.request.method != "HEAD" and lookup.wanted is None
+        return whole and not self._cache.flights.room(candidate.stored.size)
 
     def _can_answer_late(self, candidate: Candidate) -> bool:
         """Whether an entry can answer once the origin has been asked: Envoy then takes it in one piece only.

@@ -409,7 +409,7 @@ class Keeper:
 
 def _is_whole(record: Record) -> TypeGuard[StoredResponse]:
     """Whether it can be sent as it is."""
-    return isinstance(record, StoredResponse) and not is_part(record)
+    return isinstance(record, StoredResponse) and not is_part(record) and not record.chunks
 
 
 def _longest_residence(policy: Policy) -> float:

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+from grpc.aio import EOF
 
 from meshcache.engine.chunks import INLINE_BYTES
 from meshcache.extproc import streamed
@@ -36,21 +37,33 @@ class LargeAnswer:
     async def send(self, head: bytes, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
         """Write its head and all of it.
 
-        When a piece cannot be read, the stream is broken off, and with it the client's answer.
+        When a piece cannot be read, the stream is broken off, and with it the client's answer. Never returns: Envoy
+        resets the stream when it has all, or when the client leaves, and a status sent at that moment would fail.
         """
         try:
             async with aclosing(self._rest):
-                await context.write(head)
+                await _write(context, head)
                 piece = self._first
                 async for following in self._rest:
-                    await context.write(streamed.body(piece, end=False))
+                    await _write(context, streamed.body(piece, end=False))
                     piece = following
-                await context.write(streamed.body(piece, end=True))
+                await _write(context, streamed.body(piece, end=True))
         except BodyLostError as error:
             # An error and no end: after a stream that ends well Envoy would wait, and the client with it.
             await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
         finally:
             self._flights.landed()
+        while await context.read() is not EOF:
+            pass
+        raise asyncio.CancelledError
+
+
+async def _write(context: grpc.aio.ServicerContext[Any, bytes], message: bytes) -> None:
+    try:
+        await context.write(message)
+    except Exception as error:
+        # The stream has been reset, and its cancellation is on the way.
+        raise asyncio.CancelledError from error
 
 
 async def begin(cache: Cache, outcome: Answer, span: tuple[int, int]) -> LargeAnswer | Answer | None:
