@@ -78,6 +78,8 @@ class NoStoreReason(StrEnum):
     AUTHORIZATION = "authorization"
     COOKIE = "cookie"
     """A visitor's cookie, or a new one for him, may have made it, and its origin gives it no lifetime of its own."""
+    HOST_SPELLING = "host-spelling"
+    """The host was written in an unusual way, and the answer is no success: the usual way might have got another."""
     TYPE_MISMATCH = "type-mismatch"
     """A page or data under the name of a static file: web cache deception looks like that."""
     VARY_STAR = "vary-star"

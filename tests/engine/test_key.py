@@ -167,14 +167,19 @@ def test_only_included_parameters_count() -> None:
     assert key("/a?id=1", by=by) != key("/a?id=2", by=by)
 
 
-def test_a_host_written_in_another_way_is_the_same_resource_and_has_its_own_answers() -> None:
-    for scheme, port in (("http", 80), ("https", 443)):
-        plain = key(scheme=scheme)
-        written = [key(scheme=scheme, authority=a) for a in ("EXAMPLE.com", "example.com.", f"example.com:{port}")]
-        assert {other.resource for other in written} == {plain.resource}
-        assert len({other.storage for other in (plain, *written)}) == 4
-    assert key().resource != key(authority="example.com:443").resource
-    assert key(scheme="https").resource != key(scheme="https", authority="example.com:80").resource
+def test_case_of_the_host_and_the_default_port_do_not_count() -> None:
+    plain = key()
+    assert plain == key(authority="EXAMPLE.com") == key(authority="example.com:80")
+    assert plain != key(authority="example.com:443")
+    assert key(scheme="https") == key(scheme="https", authority="example.com:443")
+    assert key(scheme="https") != key(scheme="https", authority="example.com:80")
+
+
+def test_the_dot_of_a_full_name_is_the_same_resource_and_has_its_own_answers() -> None:
+    for authority in ("example.com.", "Example.com.:80"):
+        assert key(authority=authority).storage != key().storage
+        assert key(authority=authority).resource == key().resource
+    assert key(authority="example.com.") == key(authority="EXAMPLE.com.:80")
 
 
 def test_schemes_have_separate_answers_but_are_one_resource() -> None:

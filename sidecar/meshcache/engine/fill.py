@@ -11,6 +11,7 @@ import msgspec
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.chunks import CHUNK_BYTES, INLINE_BYTES
 from meshcache.engine.judge import judge
+from meshcache.engine.key import is_unusual
 from meshcache.engine.lifetime import lifetime
 from meshcache.engine.parts import part_of
 from meshcache.engine.records import StoredResponse
@@ -42,6 +43,7 @@ NOT_REPLAYED = TAG_FIELDS | {"content-length", "cache-status"}
 
 _AUTHORIZATION = frozenset({"authorization"})
 _LIFELESS = frozenset({NoStoreReason.NO_FRESHNESS, NoStoreReason.STATUS})
+_FIRST_REDIRECT = 300
 _GONE = frozenset({404, 410})
 
 
@@ -130,6 +132,8 @@ def unstorable(target: Target, response: Response, *, part: bool = False) -> NoS
     if personal and (not granted or directives.control.no_cache):
         # To keep it for its validation would be to rely on that no two callers have answers of one version.
         return NoStoreReason.COOKIE
+    if response.status >= _FIRST_REDIRECT and target.policy.key.host and is_unusual(request.authority, request.scheme):
+        return NoStoreReason.HOST_SPELLING
     if disguised(request.path, response.status, request.headers, headers, directives.control, policy):
         return NoStoreReason.TYPE_MISMATCH
     if not can_be_validated(response.status, headers):

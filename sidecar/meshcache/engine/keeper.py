@@ -57,6 +57,7 @@ _KEPT = frozenset(
         NoStoreReason.REQUEST_NO_STORE,
         NoStoreReason.AUTHORIZATION,
         NoStoreReason.COOKIE,
+        NoStoreReason.HOST_SPELLING,
         NoStoreReason.TYPE_MISMATCH,
         NoStoreReason.PARTIAL,
         NoStoreReason.NO_MEMORY,

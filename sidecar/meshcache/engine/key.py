@@ -127,10 +127,10 @@ def _make_key(
     extra: tuple[bytes, ...],
 ) -> CacheKey:
     uri = _uri_parts(scheme, authority, path, spec)
-    if spec.host and not uri[0].endswith(b"//" + authority.encode("latin-1", "replace")):
-        # `EXAMPLE.com`, `example.com.` and `example.com:80` are the same host, and one resource. But the origin sees
-        # which was written, and may answer the unusual one with an error, or with links that repeat it.
-        extra = (*extra, b"as " + authority.encode("latin-1", "replace"))
+    if spec.host and is_absolute(authority):
+        # `example.com.` is the same host and one resource. But a browser takes the two for different origins, and the
+        # links in an answer may repeat what was asked for.
+        extra = (*extra, b".")
     material = _join((FORMAT, spec.fingerprint, namespace, revision.encode("utf-8", "surrogatepass"), *uri, *extra))
     return CacheKey(blake2b(material, digest_size=32).digest(), _resource(uri, spec), material)
 
@@ -241,6 +241,19 @@ def _keyed(name: str, spec: KeySpec) -> bool:
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(pattern == name or (pattern.endswith("*") and name.startswith(pattern[:-1])) for pattern in patterns)
+
+
+def is_absolute(authority: str) -> bool:
+    """Whether the host is written with the dot of a fully qualified name."""
+    return authority.partition(":")[0].endswith(".")
+
+
+def is_unusual(authority: str, scheme: str) -> bool:
+    """Whether the host is not written as a browser would: with capitals, or with the port that it has anyway.
+
+    It is the same host. But some origins know it only as it is usually written, and answer with an error or a redirect.
+    """
+    return authority != authority.lower() or split_authority(authority)[1] == _DEFAULT_PORT.get(scheme)
 
 
 def _uri_parts(scheme: str, authority: str, path: str, spec: KeySpec) -> tuple[bytes, bytes, bytes]:
