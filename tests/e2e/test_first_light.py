@@ -150,8 +150,9 @@ async def test_repeated_lines_stay_separate_and_in_order(mesh, origin, path):
 async def test_a_coded_body_is_left_as_it_is(mesh, origin, path):
     body = gzip.compress(b"text " * 1000)
     origin.script(path, reply(200, [FRESH, ("content-encoding", "gzip")], body))
-    await mesh.get(path)
-    async with mesh.client.stream("GET", path) as answer:
+    accepted = {"accept-encoding": "gzip"}
+    await mesh.get(path, accepted)
+    async with mesh.client.stream("GET", path, headers=accepted) as answer:
         received = b"".join([part async for part in answer.aiter_raw()])
     assert verdict(answer).hit
     assert answer.headers["content-encoding"] == "gzip"
@@ -213,7 +214,6 @@ async def test_hosts_are_different_answers(mesh, origin, path):
         [("cache-control", "no-store, max-age=60")],
         [("cache-control", "NO-STORE"), FRESH],
         [("cache-control", "private, max-age=60")],
-        [("cache-control", 'private="x-a", max-age=60')],
         [FRESH, ("vary", "*")],
         [FRESH, ("vary", "accept"), ("vary", "*")],
         [("cache-control", "max-age=0")],
