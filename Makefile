@@ -37,7 +37,7 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 unit: $(VENV)/.dev ## the fast tests only, seconds: no Envoy, no store server, no sidecar process
 	$(BIN)/python -m pytest -m "not e2e and not slow" --hypothesis-profile=quick $(PYTEST_ARGS)
 
-conformance: $(VENV)/.dev ## http-cache-tests through Envoy (TARGET=meshcache|proxy|envoy-cache, SUITE=checkout, RESULTS=file.json)
+conformance: $(VENV)/.dev ## http-cache-tests through Envoy (TARGET=meshcache|proxy|envoy-cache, SUITE=checkout, LISTED=docs/conformance.md, RESULTS=file.json)
 	@PYTHONPATH=.:tests $(BIN)/python -m conformance
 
 bench: $(VENV)/.dev ## throughput and latency on one Envoy worker; needs wrk (SECONDS_PER_PATH=5, JSON=1)
