@@ -258,6 +258,17 @@ class Mesh:
 
         assert await eventually(installed), self.log
 
+    async def command(self, *arguments: str) -> tuple[int, str, str]:
+        """Run another `meshcache` command; its exit status and what it wrote."""
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("meshcache")),
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        return process.returncode or 0, out.decode(), err.decode()
+
     async def worker_pids(self) -> list[int]:
         """The pids of the workers, in their order."""
         return [worker["pid"] for worker in (await self.status())["workers"]]

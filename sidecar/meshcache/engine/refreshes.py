@@ -156,7 +156,9 @@ class Refreshes:
         ):
             judgement = judge(fresher, policy.freshness)
             if use(judgement, _NOTHING_ASKED, target.request_time) is Use.FRESH:
-                fresh = candidate._replace(stored=fresher, judgement=judgement)
+                fresh = candidate._replace(
+                    stored=fresher, judgement=judgement, born=found.epochs.born, stale_since=None
+                )
                 cache.keeper.promote(target, fresh, (TierName.HOT,), target.request_time)
                 return RefreshOutcome.FOUND
         request = refresh_request(

@@ -66,6 +66,8 @@ class FleetFollower:
         self._announced_at = 0.0
         self._trimmed_at = time.monotonic()
         self._poked = asyncio.Event()
+        self._others: dict[str, tuple[PodState, float]] = {}
+        """The other pods as they were last heard of, and when that was (monotonic seconds)."""
 
     @property
     def connected(self) -> bool:
@@ -104,7 +106,7 @@ class FleetFollower:
         """Sign off: this pod answers nothing any more."""
         try:
             async with asyncio.timeout(_ASK_PATIENCE):
-                await self._fleet.leave()
+                await self._fleet.leave(self._name)
         except (TierError, TimeoutError):
             pass
 
@@ -128,14 +130,14 @@ class FleetFollower:
         newest = max((step.fleet for step in steps if step is not None), default=0)
         try:
             async with asyncio.timeout(_ASK_PATIENCE):
-                pods = await self._fleet.pods()
+                there = await self._look_around()
         except (TierError, TimeoutError):
             return [], [store]
-        acknowledged, pending = [], []
-        for pod, (state, silent) in sorted(pods.items()):
-            if pod == self._pod:
-                continue
-            if state.applied >= newest:
+        acknowledged: list[str] = []
+        pending: list[str] = []
+        for pod, (state, heard) in sorted(self._others.items()):
+            silent = time.monotonic() - heard
+            if pod in there and state.applied >= newest:
                 acknowledged.append(state.name)
             elif state.waiting and silent < SILENT:
                 pending += [f"{state.name}/{worker}" for worker in state.waiting]
@@ -144,6 +146,24 @@ class FleetFollower:
         return acknowledged, pending
 
     # -- parts -------------------------------------------------------------------------------------------------
+
+    async def _look_around(self) -> set[str]:
+        """Learn how the other pods stand; the ids of those that the store knows.
+
+        One that the store knows no more, and that has not said that it leaves, was lost by the store: it may serve
+        for as long as it has said that it might.
+        """
+        now = time.monotonic()
+        there = await self._fleet.pods()
+        for pod, (state, silent) in there.items():
+            if state.left or pod == self._pod:
+                self._others.pop(pod, None)
+            else:
+                self._others[pod] = (state, now - silent)
+        for pod, (state, heard) in list(self._others.items()):
+            if now - heard > state.keeps:
+                del self._others[pod]
+        return set(there)
 
     async def _begin(self) -> None:
         """Find out what was missed, tell what was made meanwhile."""
@@ -235,6 +255,7 @@ class FleetFollower:
                 try:
                     async with asyncio.timeout(_ASK_PATIENCE):
                         await self._fleet.announce(state)
+                        await self._look_around()
                     self._announced = (state.applied, state.waiting)
                 except (TierError, TimeoutError):
                     self._announced = None

@@ -262,13 +262,18 @@ class Purger:
                 break
             await asyncio.sleep(_POLL)
         while loop.time() < count_patience:
-            if self._all_counted(purge):
+            if self._all_counted(purge, but_late=True):
                 break
             await asyncio.sleep(_POLL)
 
-    def _all_counted(self, purge: _Purge) -> bool:
-        ready = {member.name for member in self._members() if member.ready}
-        return purge.job.done.is_set() and not purge.counting & ready
+    def _all_counted(self, purge: _Purge, *, but_late: bool = False) -> bool:
+        """Whether all tiers have been looked through; `but_late`: save the memory of those that have not applied it."""
+        waited_for = {
+            member.name
+            for member in self._members()
+            if member.ready and not (but_late and not reached(member.applied, purge.generation))
+        }
+        return purge.job.done.is_set() and not purge.counting & waited_for
 
     async def _standing(self, purge: _Purge) -> tuple[list[str], list[str]]:
         acknowledged: list[str] = []

@@ -30,6 +30,7 @@ RETENTION: Final = 30 * 86400.0
 """Seconds for which a rule is kept: nothing is kept longer in any tier."""
 MOST_RULES: Final = 1 << 16
 """Rules that are kept at most; beyond, the oldest are dropped, and what was stored before them is dead."""
+_FAREWELL: Final = 86400.0
 _AT_ONCE: Final = 1000
 _LONGEST_RULE: Final = 64 << 10
 
@@ -69,6 +70,8 @@ class PodState(msgspec.Struct, frozen=True, array_like=True):
     """Seconds for which it may go on to answer from what it holds when it is cut off."""
     seen: float = 0.0
     """Unix seconds of the store's clock at which it said so."""
+    left: bool = False
+    """It has ended, and answers nothing any more."""
 
 
 _rule_decoder = msgspec.msgpack.Decoder(Rule)
@@ -151,12 +154,15 @@ class FleetLog:
         now = await self._time()
         await self._send([("HSET", _PODS, self._pod, _encoder.encode(msgspec.structs.replace(state, seen=now)))])
 
-    async def leave(self) -> None:
-        """This pod ends, and answers nothing any more."""
-        await self._send([("HDEL", _PODS, self._pod)])
+    async def leave(self, name: str) -> None:
+        """This pod ends. That is kept for a while: a pod that is merely not there may have been lost by the store."""
+        await self.announce(PodState(name, 0, (), _FAREWELL, left=True))
 
     async def pods(self) -> dict[str, tuple[PodState, float]]:
-        """The pods by id, each with the seconds since it was last heard of; those that can hold nothing any more go."""
+        """The pods by id, each with the seconds since it was last heard of; those that can hold nothing any more go.
+
+        Those that have left are among them.
+        """
         (seconds, micros), reply = await self._send([("TIME",), ("HGETALL", _PODS)])
         now = int(seconds) + int(micros) / 1e6
         found: dict[str, tuple[PodState, float]] = {}
@@ -174,10 +180,6 @@ class FleetLog:
         if gone:
             await self._send([("HDEL", _PODS, *gone)])
         return found
-
-    async def forget(self, pod: str) -> None:
-        """A pod is gone for good, and needs to apply nothing any more."""
-        await self._send([("HDEL", _PODS, pod)])
 
     async def _time(self) -> float:
         ((seconds, micros),) = await self._send([("TIME",)])
