@@ -59,6 +59,16 @@ async def test_head_that_does_not_fit_drops_the_stored_answer(tmp_path: Path) ->
         assert (await rig.get()).body == b"fives"
 
 
+async def test_a_good_head_is_not_answered_by_a_stored_error(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"four", status=500, headers={"etag": '"1"'}, cache_control="max-age=600")
+        await rig.get()
+        rig.origin.says("/a", b"four", headers={"etag": '"1"'}, cache_control="max-age=600")
+        assert (await rig.ask("HEAD", "/a", {"cache-control": "no-cache"})).status == 200
+        got = await rig.get()
+        assert (got.status, got.decision) == (200, "miss")
+
+
 async def test_head_of_an_authorized_caller_changes_nothing(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.says("/a", b"four", headers={"x-a": "all"}, cache_control="max-age=60")

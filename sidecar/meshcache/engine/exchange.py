@@ -458,7 +458,10 @@ class Exchange:
         """
         if lookup.epochs is UNKNOWN or withheld(candidate.judgement, self.request.headers):
             return None
-        if not confirmed_by_head(candidate.stored.fields, candidate.stored.length, response.headers, now=now):
+        stored = candidate.stored
+        if stored.status != response.status or not confirmed_by_head(
+            stored.fields, stored.length, response.headers, now=now
+        ):
             self._cache.keeper.forget(candidate)
             return None
         return self._confirmed(lookup, candidate, response, now)
