@@ -13,9 +13,10 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.paths import OriginCounter, Way, running_ways
+from bench.paths import Running, Way, running_ways
 from bench.processes import MeasurementError, raise_on_termination
 from bench.spread import Spread, added_ratio, ratio
+from bench.stream import Streamed, compare
 from bench.wrk import Sample, require_wrk, run_wrk
 
 PAIRS = (("hit", "echo"), ("warm-hit", "echo"), ("hit", "envoy-cache"), ("hit", "direct"), ("proxy", "direct"))
@@ -50,10 +51,12 @@ class Settings:
 class Bench:
     """Runs ways in turn and keeps what was measured, by way and in order."""
 
-    def __init__(self, ways: dict[str, Way], counter: OriginCounter, settings: Settings) -> None:
-        self._ways = ways
-        self._counter = counter
+    def __init__(self, running: Running, settings: Settings) -> None:
+        self._ways = running.ways
+        self._counter = running.counter
+        self._streams = running.streams
         self._settings = settings
+        self.streamed: Streamed | None = None
         self.samples: dict[str, list[Sample]] = {}
         self.ratios: dict[str, Spread] = {}
 
@@ -67,6 +70,7 @@ class Bench:
         baseline, passed, teed, missed = ([sample.p50_ms for sample in taken[name]] for name in PASSING)
         self.ratios["missAdded/echoAdded"] = added_ratio(missed, passed, baseline)
         self.ratios["missAdded/teeAdded"] = added_ratio(missed, teed, baseline)
+        self.streamed = compare(self._streams, seconds=self._settings.seconds, rounds=self._settings.rounds)
 
     def _in_turn(self, names: tuple[str, ...], connections: int) -> dict[str, list[Sample]]:
         taken: dict[str, list[Sample]] = {name: [] for name in names}
@@ -99,8 +103,10 @@ def check_share(way: Way, share: float) -> None:
         raise MeasurementError(f"{way.name}: {share:.1%} of the requests reached the origin; none should")
 
 
-def summary(samples: dict[str, list[Sample]], ratios: dict[str, Spread]) -> dict[str, dict[str, dict[str, float]]]:
-    """Return what `JSON=1` prints: medians by path, and ratios with their spread."""
+def summary(
+    samples: dict[str, list[Sample]], ratios: dict[str, Spread], streamed: Streamed | None = None
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return what `JSON=1` prints: medians by path, and ratios and times to a stream's first byte with their spread."""
     return {
         "paths": {
             name: {
@@ -113,6 +119,7 @@ def summary(samples: dict[str, list[Sample]], ratios: dict[str, Spread]) -> dict
         "ratios": {
             name: {part: round(value, 3) for part, value in asdict(spread).items()} for name, spread in ratios.items()
         },
+        **({} if streamed is None else {"stream": streamed.plain()}),
     }
 
 
@@ -125,6 +132,10 @@ def table(found: dict[str, dict[str, dict[str, float]]], settings: Settings) -> 
     lines += ["", f"{'ratio':<22}{'median':>10}{'low':>10}{'high':>10}"]
     for name, spread in found["ratios"].items():
         lines.append(f"{name:<22}{spread['median']:>10.3f}{spread['low']:>10.3f}{spread['high']:>10.3f}")
+    if "stream" in found:
+        lines += ["", f"{'stream, first byte':<22}{'median':>10}{'low':>10}{'high':>10}"]
+        for name, spread in found["stream"].items():
+            lines.append(f"{name:<22}{spread['median']:>10.3f}{spread['low']:>10.3f}{spread['high']:>10.3f}")
     return "\n".join(lines)
 
 
@@ -141,15 +152,15 @@ def main() -> int:
         require_wrk()
         with tempfile.TemporaryDirectory(prefix="meshcache-bench-") as folder:
             say("Starting Envoy, origin, echo servers and meshcache")
-            with running_ways(Path(folder)) as (ways, counter):
-                bench = Bench(ways, counter, settings)
+            with running_ways(Path(folder)) as running:
+                bench = Bench(running, settings)
                 bench.run()
     except MeasurementError as error:
         say(f"bench: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
-    found = summary(bench.samples, bench.ratios)
+    found = summary(bench.samples, bench.ratios, bench.streamed)
     print(table(found, settings))
     if settings.as_json:
         print(json.dumps(found))

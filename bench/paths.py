@@ -22,6 +22,7 @@ from envoy_data_plane.envoy.extensions.http.cache.simple_http_cache.v3 import Si
 
 from bench.envoys import bootstrap, direct_response, listener, running_envoy
 from bench.processes import LOOPBACK, MeasurementError, accepts, free_port, running
+from bench.stream import StreamWay
 from meshcache.envoy.bootstrap import BootstrapOptions, DirectResponse, build_bootstrap
 from meshcache.envoy.clusters import Origin
 from meshcache.envoy.render import pack, to_plain
@@ -91,9 +92,19 @@ class OriginCounter:
         return sum(int(stat["value"]) for stat in json.loads(text)["stats"])
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What runs."""
+
+    ways: dict[str, Way]
+    counter: OriginCounter
+    streams: tuple[StreamWay, StreamWay]
+    """To an origin that streams: through meshcache, and through an echo server that lets everything pass."""
+
+
 @contextmanager
-def running_ways(folder: Path) -> Iterator[tuple[dict[str, Way], OriginCounter]]:
-    """Run everything for the length of the block; gives the ways by name, each seen to work.
+def running_ways(folder: Path) -> Iterator[Running]:
+    """Run everything for the length of the block; each of the ways is seen to work.
 
     Raises `MeasurementError` when something does not start or does not do what it is measured for.
     """
@@ -101,12 +112,18 @@ def running_ways(folder: Path) -> Iterator[tuple[dict[str, Way], OriginCounter]]
         origin_port, admin_port = free_port(), free_port()
         origin = listener("origin", origin_port, direct_response(BODY, ORIGIN_HEADERS))
         stack.enter_context(running_envoy("origin", bootstrap([origin], admin=admin_port), folder))
+        drip_port = free_port()
+        drip = [sys.executable, "-m", "bench.drip", str(drip_port)]
+        environment = {"PYTHONPATH": str(REPOSITORY)}
+        stack.enter_context(running("drip", drip, ready=accepts(drip_port), folder=folder, env=environment))
 
-        def front(name: str, socket: Path | None = None, filters: Sequence[HttpFilter] = ()) -> str:
+        def front(
+            name: str, socket: Path | None = None, filters: Sequence[HttpFilter] = (), behind: int = origin_port
+        ) -> str:
             port = free_port()
             options = BootstrapOptions(
                 listen=(LOOPBACK, port),
-                origin=Origin(LOOPBACK, origin_port),
+                origin=Origin(LOOPBACK, behind),
                 worker_sockets=(socket,) if socket else (),
                 refresh_socket=folder / f"{name}-refresh.sock",
                 admin=folder / f"{name}-admin.sock",
@@ -125,11 +142,7 @@ def running_ways(folder: Path) -> Iterator[tuple[dict[str, Way], OriginCounter]]
         def echo(mode: str, *arguments: str | Path) -> str:
             socket = folder / f"echo-{mode}.sock"
             command = [sys.executable, "-m", "bench.echo", mode, socket, *arguments]
-            stack.enter_context(
-                running(
-                    f"echo-{mode}", command, ready=accepts(socket), folder=folder, env={"PYTHONPATH": str(REPOSITORY)}
-                )
-            )
+            stack.enter_context(running(f"echo-{mode}", command, ready=accepts(socket), folder=folder, env=environment))
             return front(f"envoy-echo-{mode}", socket)
 
         plain = front("envoy")
@@ -162,7 +175,13 @@ def running_ways(folder: Path) -> Iterator[tuple[dict[str, Way], OriginCounter]]
         ]
         for way in late:
             way.prepare()
-        yield {way.name: way for way in (*ways, *late)}, OriginCounter(admin_port)
+        streamed = front("envoy-stream", folder / "data" / "run" / "worker-0.sock", behind=drip_port)
+        passed = front("envoy-stream-echo", folder / "echo-pass.sock", behind=drip_port)
+        streams = (
+            StreamWay("stream", f"{streamed}/stream/", r"meshcache; fwd=uri-miss.*; stored"),
+            StreamWay("stream-echo", f"{passed}/stream/", ""),
+        )
+        yield Running({way.name: way for way in (*ways, *late)}, OriginCounter(admin_port), streams)
 
 
 @contextmanager

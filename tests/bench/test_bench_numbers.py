@@ -10,6 +10,7 @@ from bench.__main__ import Settings, check_share, summary, table
 from bench.paths import Way
 from bench.processes import MeasurementError
 from bench.spread import Spread, added_ratio, ratio
+from bench.stream import Streamed
 from bench.wrk import Sample, parse
 
 NO_ERRORS = {"connect": 0, "read": 0, "write": 0, "status": 0, "timeout": 0}
@@ -67,6 +68,14 @@ def test_the_summary_has_medians_and_ratios() -> None:
     lines = table(found, Settings(seconds=5, rounds=3, connections=32, as_json=False)).splitlines()
     assert lines[1].split() == ["hit", "32", "1000", "2.000", "4.000"]
     assert lines[-1].split() == ["hit/echo", "0.812", "0.800", "0.900"]
+
+
+def test_the_summary_has_the_first_byte_of_streams() -> None:
+    streamed = Streamed(Spread(2.5, 2.0, 3.0), Spread(2.0, 1.5, 2.5), Spread(0.51239, 0.4, 0.6))
+    found = summary({}, {}, streamed)
+    assert found["stream"]["addedMs"] == {"median": 0.512, "low": 0.4, "high": 0.6}
+    lines = table(found, Settings(seconds=5, rounds=3, connections=32, as_json=False)).splitlines()
+    assert lines[-1].split() == ["addedMs", "0.512", "0.400", "0.600"]
 
 
 def test_a_hit_that_reaches_the_origin_is_none() -> None:
