@@ -15,7 +15,7 @@ ARGS ?=
 PYTEST_ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help up setup test lint unit conformance bench constraints clean
+.PHONY: help up setup test lint unit conformance bench proofs soak constraints clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p meshcache
-	$(BIN)/mypy --strict -p bench -p conformance
+	$(BIN)/mypy --strict -p bench -p conformance -p fuzz -p model -p proofs -p soak
 
 unit: $(VENV)/.dev ## the fast tests only, seconds: no Envoy, no store server, no sidecar process
 	$(BIN)/python -m pytest -m "not e2e and not slow" --hypothesis-profile=quick $(PYTEST_ARGS)
@@ -42,6 +42,12 @@ conformance: $(VENV)/.dev ## http-cache-tests through Envoy (TARGET=meshcache|pr
 
 bench: $(VENV)/.dev ## throughput and latency on one Envoy worker; needs wrk (SECONDS_PER_PATH=5, JSON=1)
 	@$(BIN)/python -m bench
+
+proofs: $(VENV)/.dev ## the long forms of what must hold, half an hour (PARTS=model,fuzz,herd,purge,ttfb; HISTORIES, RACES)
+	@PYTHONPATH=.:tests $(BIN)/python -m proofs
+
+soak: $(VENV)/.dev ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS)
+	@PYTHONPATH=.:tests $(BIN)/python -m soak
 
 constraints: ## pin the newest versions that pyproject.toml allows into constraints.txt
 	rm -rf .venv-constraints

@@ -8,3 +8,5 @@ pytest_plugins = ["fixtures_valkey"]
 
 # For `make unit`: a tenth of the cases by default, and the same ones each time.
 settings.register_profile("quick", max_examples=10, derandomize=True, database=None)
+# For `make proofs`: ten times as many.
+settings.register_profile("proofs", max_examples=1000, database=None)

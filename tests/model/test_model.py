@@ -5,34 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import Phase, settings
 
 from meshcache.engine import exchange, fill, judge, keeper, lookup
 from meshcache.rfc import age, stale
 from model.machine import Histories
+from model.running import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 EXAMPLES = settings().max_examples
-
-
-def run(examples: int, *phases: Phase, random: bool = True) -> None:
-    run_state_machine_as_test(
-        Histories,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=40,
-            derandomize=not random,
-            # What a spoilt engine fails in is nothing to begin with next time.
-            database=settings().database if random else None,
-            deadline=None,
-            # Never with the phase that explains: it traces every line of the engine, and takes minutes.
-            phases=phases,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
 
 
 @pytest.mark.slow

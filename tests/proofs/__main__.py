@@ -1,0 +1,124 @@
+"""The long forms of what must hold, one part after the other: `python -m proofs`, or `make proofs`.
+
+Each part prints one line, and the last line is JSON. The exit status is 0 only when everything held. Environment:
+`PARTS` which of them (all), `HISTORIES` of the model (5000), `RACES` of purges (1000), `SECONDS_PER_PATH` of the bench.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One proof: a module that is run, and fails when something does not hold."""
+
+    name: str
+    claim: str
+    module: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def _tests(*arguments: str) -> list[str]:
+    # Long runs: what limits a single test to two minutes elsewhere does not apply.
+    return ["pytest", "-q", "--hypothesis-profile=proofs", "-o", "timeout=0", *arguments]
+
+
+PARTS = (
+    Part("model", "no difference between engine and model", ["model"]),
+    Part("fuzz", "no exception leaves a parser, none takes more than linear time", _tests("tests/fuzz")),
+    Part("herd", "500 clients are one request, two when the leader leaves", _tests("tests/e2e/test_herds.py")),
+    Part(
+        "purge",
+        "once nothing is pending nothing serves the old answer",
+        _tests("tests/e2e/test_purges.py", "-k", "races"),
+        {"PURGE_RACES": os.environ.get("RACES") or "1000"},
+    ),
+    Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a part went."""
+
+    held: bool
+    seconds: float
+    found: dict[str, Any]
+    """What it says on its last line, if that is JSON."""
+    output: str
+
+
+def run(part: Part) -> Outcome:
+    """Run one part to its end."""
+    paths = [str(REPOSITORY), str(REPOSITORY / "tests"), os.environ.get("PYTHONPATH", "")]
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", *part.module],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **part.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    return Outcome(done.returncode == 0, time.monotonic() - began, _last_line(lines), done.stdout)
+
+
+def _last_line(lines: Sequence[str]) -> dict[str, Any]:
+    try:
+        found = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        return {"summary": lines[-1]} if lines else {}
+    return found if isinstance(found, dict) else {}
+
+
+def chosen(names: str) -> list[Part]:
+    """The parts of these names (with commas between), all when there are none; raises `SystemExit` for others."""
+    if not names:
+        return list(PARTS)
+    wanted = [name.strip() for name in names.split(",")]
+    known = {part.name: part for part in PARTS}
+    if unknown := [name for name in wanted if name not in known]:
+        raise SystemExit(f"proofs: no part is called {unknown[0]!r}; there are {', '.join(known)}")
+    return [known[name] for name in wanted]
+
+
+def main() -> int:
+    """Run the parts; returns the exit status."""
+    outcomes: dict[str, Outcome] = {}
+    try:
+        for part in chosen(os.environ.get("PARTS", "")):
+            outcome = outcomes[part.name] = run(part)
+            verdict = "holds" if outcome.held else "FAILS"
+            print(f"{part.name:<8}{verdict:<8}{outcome.seconds:>7.0f} s  {part.claim}", flush=True)
+            if not outcome.held:
+                print(outcome.output, file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        return 130
+    print(
+        json.dumps(
+            {
+                name: {"holds": outcome.held, "seconds": round(outcome.seconds, 1), **outcome.found}
+                for name, outcome in outcomes.items()
+            }
+        )
+    )
+    return 0 if all(outcome.held for outcome in outcomes.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
