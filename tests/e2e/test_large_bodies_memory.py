@@ -74,7 +74,7 @@ async def test_64_mib_that_come_and_go_take_a_few_mib_of_a_worker(start_mesh, or
             await asyncio.sleep(0.02)
         await work
     print(f"{steady / MIB:.1f} MiB, and up to {(most - steady) / MIB:.1f} MiB more")
-    assert most - steady < 8 * MIB
+    assert most - steady < 16 * MIB
     await mesh.stop()
 
 
