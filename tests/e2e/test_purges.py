@@ -271,6 +271,22 @@ async def test_a_purge_reaches_the_memory_of_the_other_pod(pods, origin, path, n
     await admin.close()
 
 
+async def test_an_unsafe_request_reaches_the_memory_of_the_other_pod(pods, origin, path):
+    # For one host, as pods of one service are asked.
+    headers = {"host": "example.com"}
+    origin.script(path, reply(200, [("cache-control", "max-age=3600")], b"old"))
+    for pod in pods:
+        assert await pod.settled(path, headers)
+    origin.script(path, reply(200, [("cache-control", "max-age=3600")], b"new"))
+    assert (await pods[0].get(path, headers, "POST")).status_code == 200
+
+    async def heard() -> bool:
+        answers = [await pods[1].get(path, headers) for _ in range(6)]
+        return all(answer.text == "new" for answer in answers)
+
+    assert await eventually(heard, 3)
+
+
 async def test_a_worker_of_the_other_pod_that_hangs_is_named(pods, origin, path, name):
     Changing(origin, path, name)
     for pod in pods:

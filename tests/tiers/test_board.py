@@ -303,3 +303,6 @@ def test_a_stopped_or_killed_holder_never_blocks(path: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert board.lease(b"k", 1.0) is not None
+    assert board.lease(b"mine", 1.0) is None
+    board.beat()
+    assert board.lease(b"mine", 1.0) is not None, "given back as soon as that could be"

@@ -16,7 +16,7 @@ from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES, Share
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.faults import FaultLog
 from meshcache.extproc.keys import load_keys
-from meshcache.extproc.locations import cold_folder
+from meshcache.extproc.locations import cold_folder, pod_id
 from meshcache.extproc.metering import EngineMeter, TierMeter
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.extproc.request_log import LoggedMeter, LoggingProcessor
@@ -214,7 +214,7 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
 
 async def _warm(options: WorkerOptions, data: Path, board: Board, meter: TierMeter, log: FilteringBoundLogger) -> Tier:
     if options.warm_url:
-        return RedisTier(options.warm_url)
+        return RedisTier(options.warm_url, pod=pod_id(data))
     tier = LmdbTier(
         data / "warm",
         WARM_FILE_BYTES,

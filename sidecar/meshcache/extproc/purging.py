@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import secrets
 import socket
 from functools import partial
 from pathlib import Path
@@ -13,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from meshcache.engine.purge_state import Header, PurgeState
 from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES
 from meshcache.extproc.fleet_follower import FleetFollower
+from meshcache.extproc.invalidation_follower import InvalidationFollower
 from meshcache.extproc.keys import load_keys
-from meshcache.extproc.locations import cold_folder
+from meshcache.extproc.locations import cold_folder, pod_id
 from meshcache.extproc.purge_book import PurgeBook
 from meshcache.extproc.purger import Purger, reached
 from meshcache.extproc.status import PurgeStatus
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from meshcache.policy.snapshot import Snapshot
 
 CHECK_EVERY: Final = 0.5
-_POD_ID: Final = "pod.id"
 _LEAST_KEPT: Final = 60.0
 
 
@@ -66,14 +64,16 @@ class Purging:
         self._tasks: list[asyncio.Task[None]] = []
         self._board = Board(data / "board")
         self._store = RedisTier(options.warm_url) if options.warm_url else None
+        self._invalidations = None
         self._book = PurgeBook(data / FILE_NAME, self._board, log, tell=self._tell, shared=self._store is not None)
-        self._pod = _pod_id(data / _POD_ID)
+        self._pod = pod_id(data)
         self._name = f"{socket.gethostname()}-{self._pod[:6]}"
         self._threads = Threads("sweep", 1)
         self._file: LmdbFile | None = None
         self._sweeper = Sweeper(self._stores(options, data))
         self._follower = None
         if self._store is not None:
+            self._invalidations = InvalidationFollower(self._store.send, self._board, self._pod)
             self._follower = FleetFollower(
                 FleetLog(self._store.send, self._pod),
                 self._book,
@@ -105,6 +105,8 @@ class Purging:
         self._tasks = [asyncio.create_task(self._check())]
         if self._follower is not None:
             self._tasks.append(asyncio.create_task(self._follower.run()))
+        if self._invalidations is not None:
+            self._tasks.append(asyncio.create_task(self._invalidations.run()))
 
     async def stop(self) -> None:
         """Follow nobody any more, and sign off. The workers have ended. Safe to call twice."""
@@ -213,15 +215,3 @@ def _secret(options: WorkerOptions, log: FilteringBoundLogger) -> bytes:
         return load_keys(options, log).assignment_secret
     except KeyringError as error:
         raise ValueError(f"subject: the keys of this installation cannot be read: {error}") from error
-
-
-def _pod_id(path: Path) -> str:
-    """This pod's id among all: made at first start, and kept as long as the data folder is."""
-    with contextlib.suppress(OSError, ValueError):
-        found = path.read_text("ascii").strip()
-        if len(found) == 16 and found.isalnum():
-            return found
-    made = secrets.token_hex(8)
-    with contextlib.suppress(OSError):
-        path.write_text(made + "\n", "ascii")
-    return made

@@ -117,6 +117,8 @@ class Board:
         """The row of this process's pulse; 0 without one."""
         self._number = secrets.randbits(24)
         self._leased = 0
+        self._unreleased: list[Lease] = []
+        """Leases that could not be given back yet."""
         try:
             self._open()
         except OSError as error:
@@ -128,12 +130,20 @@ class Board:
         # One aligned load: whole before or whole after a bump by another process, never torn.
         return (words[self._slot(resource)] ^ words[_BASE_WORD]).to_bytes(8, "little")
 
-    def bump(self, resource: bytes) -> None:
-        """Give `resource` a new epoch, for every process at once: all that was stored for it is dead."""
+    def bump(self, resource: bytes, *, told: bool = False) -> None:
+        """Give `resource` a new epoch, for every process at once: all that was stored for it is dead.
+
+        `told`: it was the shared store that has told of the invalidation, so that nothing old is to be had from there.
+        """
         slot = self._slot(resource)
-        # The time first: who sees the new epoch sees it as well.
-        self._times[(slot - _HEAD_BYTES // 8) // _SLOTS_PER_TIME] = self._wall_clock()
+        if not told:
+            # The time first: who sees the new epoch sees it as well.
+            self._times[(slot - _HEAD_BYTES // 8) // _SLOTS_PER_TIME] = self._wall_clock()
         self._words[slot] = secrets.randbits(64)
+
+    def bump_all(self) -> None:
+        """Give every resource a new epoch."""
+        self._words[_BASE_WORD] = secrets.randbits(64)
 
     def bumped_at(self, resource: bytes) -> float:
         """Unix seconds of the last bump of `resource`, or of one that shares its place; 0 when there was none."""
@@ -189,7 +199,14 @@ class Board:
         )
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back. One that has run out and was taken by another is left alone."""
+        """Give a lease back. One that has run out and was taken by another is left alone.
+
+        When another process does not let go of its place, since it is not running just now, `beat` gives it back.
+        """
+        if not self._give_back(lease):
+            self._unreleased.append(lease)
+
+    def _give_back(self, lease: Lease) -> bool:
         fingerprint = self._fingerprint(lease.key)
         start = self._leases_at + (fingerprint & (self._buckets - 1)) * _BUCKET_BYTES
         for _ in range(_RELEASE_TRIES):
@@ -200,8 +217,8 @@ class Board:
                 for at in range(0, 3 * _ROWS_PER_BUCKET, 3):
                     if rows[at] == fingerprint and rows[at + 1] == lease.token:
                         _ROW.pack_into(self._map, start + 8 * at, 0, 0, 0.0)
-                return
-        # Whoever has the bucket locked does not let go (a stopped process): the lease runs out by itself.
+                return True
+        return False
 
     def beat(self) -> None:
         """Show that this process gets on; to be called every `BEAT` seconds by one that is to have a pulse.
@@ -209,6 +226,8 @@ class Board:
         Its leases from then on are free for others soon after it has stopped; those of one without a pulse when their
         time is up.
         """
+        if self._unreleased:
+            self._unreleased = [lease for lease in self._unreleased if not self._give_back(lease)]
         now = self._clock()
         if self._pulse:
             at = self._pulses_at + self._pulse * _PULSE.size

@@ -52,6 +52,12 @@ _WORDS_PER_PAGE = 256
 _PAGES = 4096
 _WORDS_KEPT = 90 * 86400
 """Seconds after which a page of epochs is forgotten, and with it (long gone) what was stored under it."""
+INVALIDATED = f"{_PREFIX}i"
+"""A stream that tells pods what others have invalidated (`extproc/invalidation_follower.py`): which pod (`p`) and the
+resource ids, one behind the other (`r`); `EVERYTHING` for all there are."""
+EVERYTHING = b"*"
+_TOLD = 10_000
+"""Messages that are kept for pods that are cut off for a while."""
 _CONNECTIONS = 32
 _MOST_INVALIDATIONS = 256
 """Invalidations that wait for the store, each by itself; more are made together, a moment later."""
@@ -84,11 +90,16 @@ class RedisTier:
         *,
         socket_timeout: float = 1.0,
         connect_timeout: float = 0.5,
+        pod: str = "",
     ) -> None:
-        """Timeouts in seconds; callers usually wait for less. Raises `ValueError` for a URL that cannot be used."""
+        """`pod` names this one among those that share the store.
+
+        Timeouts in seconds; callers usually wait for less. Raises `ValueError` for a URL that cannot be used.
+        """
         self.where = _checked(url)
         """The store's address without credentials, for messages."""
         self._socket_timeout = socket_timeout
+        self._pod = pod
         try:
             pool = BlockingConnectionPool.from_url(
                 url,
@@ -248,7 +259,8 @@ class RedisTier:
         """Make all invalidations that are owed. Raises `TierError` at the first that cannot be made."""
         while self._owes_all:
             number = self._owes_all
-            await self._send([("SET", _ALL, secrets.token_bytes(EPOCH_BYTES), "EX", _WORDS_KEPT)])
+            change = ("SET", _ALL, secrets.token_bytes(EPOCH_BYTES), "EX", _WORDS_KEPT)
+            await self._send([change, *self._told(EVERYTHING)], atomic=True)
             # Another one may have come while this was under way; then it is not covered.
             if self._owes_all == number:
                 self._owes_all = 0
@@ -262,6 +274,7 @@ class RedisTier:
             page, offset = _word_at(resource)
             commands.append(("SET", page, secrets.token_bytes(EPOCH_BYTES), "NX", "EX", _WORDS_KEPT))
             commands.append(("SETRANGE", page, offset, secrets.token_bytes(EPOCH_BYTES)))
+        commands.extend(self._told(b"".join(resources)))
         try:
             await self._send(commands, atomic=True)
         except TierError as error:
@@ -272,6 +285,13 @@ class RedisTier:
         for resource, number in resources.items():
             if self._owed.get(resource) == number:
                 del self._owed[resource]
+
+    def _told(self, resources: bytes) -> tuple[tuple[Any, ...], ...]:
+        """The commands that tell the other pods: what they have in their own memory asks the store for no epoch."""
+        return (
+            ("XADD", INVALIDATED, "MAXLEN", "~", _TOLD, "*", "p", self._pod, "r", resources),
+            ("EXPIRE", INVALIDATED, _WORDS_KEPT),
+        )
 
     async def _establish(self, resource: bytes, words: Sequence[Any]) -> bytes:
         """Make what words are missing for `resource`; its epoch, empty when they still are."""

@@ -1,0 +1,83 @@
+"""How a pod hears what others that share its store have invalidated, for what its workers hold in memory.
+
+An unsafe request changes an epoch in the store, which every read from there goes by; a copy in a worker's memory, or in
+the cold folder, is not looked up there. So each pod tells the others, and each puts what it hears on its own board.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from meshcache.tiers.base import TierError
+from meshcache.tiers.redis import EVERYTHING, INVALIDATED
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from meshcache.tiers.board import Board
+
+_RESOURCE_BYTES: Final = 16
+_AT_ONCE: Final = 500
+_BLOCK_MS: Final = 500
+_LONGEST_PAUSE: Final = 2.0
+
+
+class InvalidationFollower:
+    """`run` in a task. Belongs to the supervisor's event loop."""
+
+    def __init__(
+        self, send: Callable[[Sequence[tuple[Any, ...]]], Awaitable[list[Any]]], board: Board, pod: str
+    ) -> None:
+        """`send` is `RedisTier.send`; what `pod` itself has told is on its board already."""
+        self._send = send
+        self._board = board
+        self._pod = pod.encode()
+        self._last = b""
+        """Id of the newest message; empty before the first look."""
+
+    async def run(self) -> None:
+        """Follow until cancelled. Troubles of the store are waited out: what is missed meanwhile is read then."""
+        pause = 0.1
+        while True:
+            try:
+                await self._resume()
+                pause = 0.1
+                while True:
+                    await self._read()
+            except TierError:
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads load, hides nothing
+                pause = min(_LONGEST_PAUSE, pause * 2)
+
+    async def _resume(self) -> None:
+        """Find where to go on; when what came in between is not kept any more, everything counts as invalidated."""
+        oldest, newest = await self._send(
+            [("XRANGE", INVALIDATED, "-", "+", "COUNT", 1), ("XREVRANGE", INVALIDATED, "+", "-", "COUNT", 1)]
+        )
+        if not self._last:
+            # What there is in memory now has been read from the store under its epochs of now, or is younger.
+            self._last = newest[0][0] if newest else b"0-0"
+        elif oldest and _place(oldest[0][0]) > _place(self._last) > (0, 0):
+            self._board.bump_all()
+
+    async def _read(self) -> None:
+        command = ("XREAD", "COUNT", _AT_ONCE, "BLOCK", _BLOCK_MS, "STREAMS", INVALIDATED, self._last)
+        (reply,) = await self._send([command])
+        for message, fields in reply[0][1] if reply else ():
+            self._last = message
+            if fields.get(b"p") != self._pod:
+                self._put_on_board(fields.get(b"r", b""))
+
+    def _put_on_board(self, resources: bytes) -> None:
+        if resources == EVERYTHING:
+            self._board.bump_all()
+            return
+        for at in range(0, len(resources) - _RESOURCE_BYTES + 1, _RESOURCE_BYTES):
+            self._board.bump(resources[at : at + _RESOURCE_BYTES], told=True)
+
+
+def _place(message: bytes) -> tuple[int, int]:
+    """The order of messages."""
+    milliseconds, _, number = message.partition(b"-")
+    return int(milliseconds), int(number)
