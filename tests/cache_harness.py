@@ -198,7 +198,8 @@ class Sent:
 
     async def _at_leisure(self) -> None:
         """An origin that is no faster than the stores."""
-        fill = self.exchange._fill
+        response = self.exchange._response
+        fill = None if response is None else response.fill
         if fill is not None and fill.spool is not None:
             await fill.spool.has_room()
 

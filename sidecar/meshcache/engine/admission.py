@@ -20,7 +20,7 @@ def effective_method(request: Request) -> str:
 
     Only GET and HEAD are looked at: what already counts as unsafe stays so.
     """
-    if request.method in ("GET", "HEAD"):
+    if request.method in ("GET", "HEAD") and not request.headers.names.isdisjoint(_METHOD_OVERRIDES):
         for name in _METHOD_OVERRIDES:
             named = request.headers.get(name)
             if named:
@@ -33,13 +33,13 @@ def bypass_reason(request: Request) -> BypassReason | None:
 
     Says nothing of routes and policies: only of what the message itself is.
     """
-    headers = request.headers
+    names = request.headers.names
     if not request.path.startswith("/") or not 0 < len(request.authority) <= LONGEST_AUTHORITY:
         # `OPTIONS *`, CONNECT and requests without a host, or with what cannot be one, have no target to be keyed.
         return BypassReason.BAD_REQUEST
-    if "upgrade" in headers:
+    if "upgrade" in names:
         return BypassReason.UPGRADE
-    if _is_grpc(headers.get("content-type")):
+    if "content-type" in names and _is_grpc(request.headers.get("content-type")):
         return BypassReason.GRPC
     if request.method not in ("GET", "HEAD") or effective_method(request) != request.method:
         return BypassReason.METHOD
@@ -48,10 +48,7 @@ def bypass_reason(request: Request) -> BypassReason | None:
     if not request.complete:
         # The body could change the answer, and it is no part of the key.
         return BypassReason.REQUEST_BODY
-    for name in _PRECONDITIONS:
-        if name in headers:
-            return BypassReason.PRECONDITION
-    return None
+    return None if names.isdisjoint(_PRECONDITIONS) else BypassReason.PRECONDITION
 
 
 def _is_grpc(content_type: str | None) -> bool:

@@ -1,0 +1,247 @@
+"""The response phase: what the client gets for the origin's (or Envoy's own) answer, and what is stored of that."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from meshcache.decisions import Decision, MissReason, NoStoreReason
+from meshcache.engine import report
+from meshcache.engine.answers import no_answer
+from meshcache.engine.epochs import UNKNOWN
+from meshcache.engine.fill import fresh_for
+from meshcache.engine.filling import begin_fill
+from meshcache.engine.following import ALONE
+from meshcache.engine.judge import withheld
+from meshcache.engine.outcome import Pass, Wait
+from meshcache.engine.parts import PARTIAL_CONTENT, is_part
+from meshcache.engine.posting import answers_for_get
+from meshcache.engine.refetch import PATIENCE_SECONDS, refetch
+from meshcache.engine.succession import is_error
+from meshcache.rfc.tags import TAG_FIELDS
+from meshcache.rfc.validation import confirmed_by_head, contradicts, holds, validates
+
+if TYPE_CHECKING:
+    from meshcache.engine.fill import Fill
+    from meshcache.engine.lookup import Candidate, Lookup
+    from meshcache.engine.outcome import Answer, Forward
+    from meshcache.engine.phases.state import State
+    from meshcache.message import Response
+
+
+class ResponsePhase:
+    """One response to a request that was forwarded, from its head to the end of its body."""
+
+    __slots__ = ("_forward", "_state", "fill")
+
+    def __init__(self, state: State, forward: Forward) -> None:
+        self._state = state
+        self._forward = forward
+        self.fill: Fill | None = None
+        """The copy of the body, while it is being made."""
+
+    async def on_head(self, response: Response) -> Answer | Pass | Wait:
+        """Decide what the client gets, and whether the body is copied."""
+        state, forward = self._state, self._forward
+        if forward.decision is Decision.BYPASS:
+            return await self._bypassed(response)
+        state.now = state.cache.clock()
+        if state.lookup is not None and state.candidate is not None:
+            instead = self._instead(state.lookup, state.candidate, response)
+            if instead is not None:
+                return instead
+        state.count(forward.decision, forward.reason)
+        return self._pass(response)
+
+    def on_body(self, chunk: bytes) -> None:
+        """Copy one chunk of the body."""
+        fill = self.fill
+        if fill is None or fill.add(chunk):
+            return
+        self.fill = None
+        if fill.refused is not None:
+            self._state.cache.meter.stored(fill.refused)
+            fill.release()
+            self._state.place.kept(fill.refused, fill.response)
+
+    def on_end(self) -> None:
+        """The body is complete: store the response."""
+        fill, self.fill = self.fill, None
+        if fill is not None:
+            # What those that wait are told may come later, when the exchange is over.
+            place, self._state.place = self._state.place, ALONE
+            self._state.cache.keeper.store(fill, self._known, partial(place.kept, response=fill.response))
+
+    def close(self) -> None:
+        """Drop what was copied of a body that has not come to its end."""
+        if self.fill is not None:
+            self._state.cache.meter.stored(NoStoreReason.TRUNCATED)
+            self.fill.release()
+            self.fill = None
+
+    async def ask_anew(self) -> Answer:
+        """Have the origin give its whole answer. To be called when `on_head` returned `Wait`."""
+        state, (lookup, candidate) = self._state, self._validated
+        cluster = state.refresh_way(lookup, candidate)
+        found = None if cluster is None else await refetch(state.cache, lookup, candidate, cluster)
+        if found is None:
+            return self.unanswered()
+        state.now = state.cache.clock()
+        return self._asked(lookup, Decision.REFETCHED, *found, stored=True)
+
+    def unanswered(self) -> Answer:
+        """502: nobody has the right answer, or not in time."""
+        lookup, candidate = self._validated
+        self._state.count(Decision.MISMATCH, self._forward.reason)
+        return no_answer(lookup, candidate.tier, by_request=self._by_request, status=304)
+
+    # -- an answer out of the cache instead of the origin's ----------------------------------------------------
+
+    def _instead(self, lookup: Lookup, candidate: Candidate, response: Response) -> Answer | Wait | None:
+        """What is stored, where it may or must take the place of the origin's answer; None where that stands."""
+        state, unreachable = self._state, not response.from_origin
+        if not is_error(response.status):
+            state.cache.succeeded(candidate.storage)
+            if self._forward.decision is Decision.REVALIDATE and response.status == 304 and response.from_origin:
+                return self._not_modified(lookup, candidate, response)
+        elif state.may_stand_in(candidate, unreachable=unreachable) and state.can_answer_late(candidate):
+            state.cache.failed(candidate.storage, state.now, unreachable=unreachable)
+            state.place.failed()
+            return self._asked(lookup, Decision.STALE_IF_ERROR, candidate, response.status)
+        if response.status == 200 and state.request.method == "HEAD" and response.from_origin:
+            return self._by_head(lookup, candidate, response)
+        return None
+
+    def _not_modified(self, lookup: Lookup, candidate: Candidate, response: Response) -> Answer | Wait | None:
+        """A 304 to the stored validators: as a rule it says that what is stored is still right."""
+        state, stored = self._state, candidate.stored
+        if validates(stored.fields, response.headers, now=state.now):
+            return self._confirmed(lookup, candidate, response)
+        # A 304 that names no validator of what is stored: at best good for this answer, not for later ones.
+        state.cache.keeper.forget(candidate)
+        state.place.leave()
+        if not contradicts(stored.fields, response.headers):
+            return self._revalidated(lookup, candidate, response, kept=False)
+        # The origin has confirmed something that is not stored: that is an answer only to a client who holds it.
+        if holds(state.request.headers, response.headers):
+            return None
+        if state.refresh_way(lookup, candidate) is None:
+            return self.unanswered()
+        return Wait(PATIENCE_SECONDS)
+
+    def _by_head(self, lookup: Lookup, candidate: Candidate, response: Response) -> Answer | None:
+        """A 200 to HEAD tells whether the stored answer to GET is still right (RFC 9111 section 4.3.5).
+
+        If it is, that is brought up to date, and what it is now answers; if not, it goes, and the client gets what the
+        origin has sent (None).
+        """
+        state, stored = self._state, candidate.stored
+        if lookup.epochs is UNKNOWN or withheld(candidate.judgement, state.request.headers):
+            return None
+        if stored.status != response.status or not confirmed_by_head(
+            stored.fields, stored.length, response.headers, now=state.now
+        ):
+            state.cache.keeper.forget(candidate)
+            return None
+        return self._confirmed(lookup, candidate, response)
+
+    def _confirmed(self, lookup: Lookup, candidate: Candidate, response: Response) -> Answer:
+        """What is stored, brought up to date by a response that speaks of it, becomes the answer."""
+        state = self._state
+        candidate, refused = state.cache.keeper.freshen(lookup.target(), candidate, response, state.now)
+        state.place.kept(refused or candidate.stored, response)
+        return self._revalidated(lookup, candidate, response, kept=refused is None)
+
+    def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, *, kept: bool) -> Answer:
+        made = self._asked(lookup, Decision.REVALIDATED, candidate, response.status, stored=kept)
+        # They are for this client alone, and so not among the stored fields.
+        made.cookies = tuple(response.headers.get_all("set-cookie"))
+        return made
+
+    def _asked(
+        self, lookup: Lookup, decision: Decision, candidate: Candidate, status: int, *, stored: bool = False
+    ) -> Answer:
+        """Answer with what is stored after the origin was asked, and said `status`."""
+        state = self._state
+        made = state.answer(lookup, decision, candidate)
+        ttl = candidate.judgement.lifetime - candidate.judgement.age(state.now) if stored else None
+        made.cache_status = report.asked(
+            lookup, decision, candidate.tier, by_request=self._by_request, status=status, ttl=ttl
+        )
+        return made
+
+    # -- the origin's answer -----------------------------------------------------------------------------------
+
+    def _pass(self, response: Response) -> Pass:
+        """The client gets it; a copy is begun where it may be stored."""
+        state, forward = self._state, self._forward
+        lookup, candidate, now, keeper = state.lookup, state.candidate, state.now, state.cache.keeper
+        hidden = _for_caches(response)
+        if response.status == PARTIAL_CONTENT and lookup and candidate and not is_part(candidate.stored):
+            refused = keeper.seen_in_part(lookup.target(), candidate, response, now)
+            status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers)
+            return Pass(status, remove=hidden)
+        fill = begin_fill(keeper, lookup, candidate, state.request.headers, response, now)
+        if isinstance(fill, NoStoreReason):
+            refused = fill
+            keeper.not_stored(fill, state.request, self._known, response.status)
+            state.place.kept(fill, response)
+        else:
+            refused = None
+            self.fill = fill
+            if response.complete:
+                self.on_end()
+            else:
+                state.place.head_came(fill)
+        status = ""
+        if lookup is not None:
+            ttl = None if refused is not None else fresh_for(lookup.target(), response, now)
+            status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers, ttl)
+        return Pass(status, copy=self.fill is not None, remove=hidden)
+
+    async def _bypassed(self, response: Response) -> Pass:
+        """What was not looked up goes to the client; an unsafe request may have made what is stored invalid."""
+        state, reason = self._state, self._forward.reason
+        cache, post = state.cache, state.post
+        if post is None or not answers_for_get(post, state.request, response):
+            await cache.keeper.invalidate(state.request, response, cache.key_specs)
+        else:
+            resource = post.key.resource
+            await cache.keeper.invalidate(state.request, response, cache.key_specs, spared=resource)
+            post.epochs = cache.stack.succeed(resource, post.epochs) or UNKNOWN
+            fill = begin_fill(cache.keeper, post, None, state.request.headers, response, cache.clock())
+            if isinstance(fill, NoStoreReason):
+                cache.meter.stored(fill)
+            else:
+                self.fill = fill
+        state.count(Decision.BYPASS, reason)
+        status = report.bypassed(reason, response.headers, state.shown, stored=self.fill is not None)
+        if response.complete:
+            self.on_end()
+        return Pass(status, copy=self.fill is not None)
+
+    # -- what was known before ---------------------------------------------------------------------------------
+
+    @property
+    def _validated(self) -> tuple[Lookup, Candidate]:
+        """What the request was to validate."""
+        lookup, candidate = self._state.lookup, self._state.candidate
+        assert lookup is not None  # noqa: S101 - asked for only after a 304 to the stored validators
+        assert candidate is not None  # noqa: S101
+        return lookup, candidate
+
+    @property
+    def _known(self) -> Candidate | None:
+        """What is stored for this request, whether or not it could answer it."""
+        lookup = self._state.lookup
+        return self._state.candidate or (None if lookup is None else lookup.part)
+
+    @property
+    def _by_request(self) -> bool:
+        """Whether the client wanted the origin asked."""
+        return self._forward.reason is MissReason.REQUEST
+
+
+def _for_caches(response: Response) -> tuple[str, ...]:
+    """The fields of a response that the client is not to see."""
+    return tuple(sorted(TAG_FIELDS & response.headers.names))
