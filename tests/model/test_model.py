@@ -8,6 +8,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from meshcache.engine import exchange, fill, judge, keeper, lookup
+from meshcache.engine.phases import request as request_phase
 from meshcache.rfc import age, stale
 from model.machine import Histories
 from model.running import run
@@ -35,7 +36,7 @@ FAULTS: dict[str, tuple[object, str, Callable[[Any], Any]]] = {
     "it stores everything": (fill, "no_store_reason", lambda _: None),
     "it never finds what it has stored": (lookup.Lookup, "_is_it", lambda _: False),
     "it takes every variant for the right one": (fill, "selecting_values", lambda _: ()),
-    "it validates what is fresh": (exchange, "use", lambda _: judge.Use.VALIDATE),
+    "it validates what is fresh": (request_phase, "use", lambda _: judge.Use.VALIDATE),
     "it does not heed unsafe requests": (keeper, "invalidates", lambda _: False),
     "it keeps cookies": (fill, "storable_fields", lambda fields: (*fields, ("set-cookie", "of=1"))),
 }
