@@ -54,8 +54,10 @@ def start(state: State) -> Answer | Forward | Wait | None:
         if candidate is None and state.cache.completions.worthwhile(lookup):
             return None
         outcome = _decide(state, lookup, candidate)
+        if not isinstance(outcome, Forward) or not state.place.asks_others:
+            return outcome
         # Other pods are asked before the origin is, and that takes a round trip.
-        return None if isinstance(outcome, Forward) and state.place.asks_others else outcome
+        state.unreserve()
     return None
 
 
@@ -73,6 +75,7 @@ async def search(state: State) -> Answer | Forward | Wait:
             return completed
     outcome = _decide(state, lookup, candidate)
     if isinstance(outcome, Forward) and not await state.place.confirm():
+        state.unreserve()
         return Wait(state.place.left)
     return outcome
 
@@ -191,10 +194,19 @@ def _ask(state: State, lookup: Lookup, candidate: Candidate | None, reason: Miss
     if request_cache_control(headers).only_if_cached:
         state.count(Decision.ONLY_IF_CACHED, reason)
         return nothing_cached(lookup)
+    forward = state.forward(Decision.MISS, reason)
+    if state.place is not ALONE or may_collapse(lookup, state.request, reason, candidate):
+        if state.place is ALONE:
+            cache = state.cache
+            state.place = Place(cache.leadership, cache.meter, lookup, state.request, cache.clock)
+        if not state.place.goes(candidate):
+            return Wait(state.place.left)
+    # Not before it is settled that the origin is asked: who waits may be answered, and reserves nothing.
     changes: Mapping[str, str | None] = {}
     if candidate is not None and state.can_answer_late(candidate):
         changes = add_validators(headers, candidate.stored.status, candidate.stored.fields, now=state.now)
-    forward = state.forward(Decision.REVALIDATE if changes else Decision.MISS, reason)
+    if changes:
+        forward.decision = Decision.REVALIDATE
     for name, value in changes.items():
         if value is None:
             forward.remove_fields.append(name)
@@ -203,12 +215,7 @@ def _ask(state: State, lookup: Lookup, candidate: Candidate | None, reason: Miss
     offered = capability(headers, lookup.policy.freshness.targets)
     if offered is not None:
         forward.set_fields.append(offered)
-    if state.place is ALONE:
-        if not may_collapse(lookup, state.request, reason, candidate):
-            return forward
-        cache = state.cache
-        state.place = Place(cache.leadership, cache.meter, lookup, state.request, cache.clock)
-    return forward if state.place.goes(candidate) else Wait(state.place.left)
+    return forward
 
 
 def _is_crowded(state: State, lookup: Lookup, candidate: Candidate) -> bool:

@@ -118,6 +118,11 @@ class State:
         self._reserved = stored.size
         return True
 
+    def unreserve(self) -> None:
+        """Give back what `can_answer_late` has reserved: the request does not go to the origin now."""
+        self.cache.copies.give(self._reserved)
+        self._reserved = 0
+
     def refresh_way(self, lookup: Lookup, candidate: Candidate) -> str | None:
         """By which cluster an entry can be refreshed behind the client's back; None: he waits for its validation."""
         snapshot = self.snapshot
@@ -137,8 +142,7 @@ class State:
 
     def close(self) -> None:
         """Give back and tell what the exchange holds and owes. Safe to call more than once."""
-        self.cache.copies.give(self._reserved)
-        self._reserved = 0
+        self.unreserve()
         self.place.leave()
         if self.forwarded is not None:
             self.count(self.forwarded.decision, self.forwarded.reason)
