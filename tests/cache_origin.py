@@ -13,8 +13,8 @@ from meshcache.rfc.fields import format_http_date
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from meshcache.engine.fill import CopyBudget
     from meshcache.engine.ports import RefreshRequest, TakeBody
+    from meshcache.engine.storing.fill import CopyBudget
 
 START = 1_700_000_000.0
 

@@ -29,6 +29,17 @@ ALLOWED: dict[str, set[str]] = {
 }
 """`cli` is on top and may import everything."""
 
+INSIDE_ENGINE: dict[str, set[str]] = {
+    "ranges": set(),
+    "collapse": set(),
+    "storing": {"ranges"},
+    "refresh": {"ranges", "storing"},
+    "phases": {"ranges", "storing", "refresh", "collapse"},
+}
+"""What the packages of `engine` may import of each other. Its other modules are below them, but for those that wire."""
+
+WIRING = ("cache", "exchange")
+
 PURE = ("message", "decisions", "rfc", "engine", "eviction", "experiment")
 """No I/O and no protobuf: time, randomness and stores come in as arguments."""
 
@@ -74,6 +85,19 @@ def test_imports_go_one_way(path: Path) -> None:
         return
     targets = {name.split(".")[1] for name in imported(path) if name.startswith("meshcache.")} - {mine, "__version__"}
     assert targets <= ALLOWED[mine], f"{mine} imports {sorted(targets - ALLOWED[mine])}"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in files() if package(path) == "engine"], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_the_parts_of_the_engine_are_in_layers(path: Path) -> None:
+    mine = path.relative_to(ROOT / "engine").parts[0].removesuffix(".py")
+    if mine in WIRING:
+        return
+    targets = {name.split(".")[2] for name in imported(path) if name.startswith("meshcache.engine.")} - {mine}
+    assert not targets & set(WIRING)
+    # What a part may not know is how others write, ask and wait; values and ranges are for all.
+    assert targets & set(INSIDE_ENGINE) <= INSIDE_ENGINE.get(mine, {"ranges"})
 
 
 @pytest.mark.parametrize(

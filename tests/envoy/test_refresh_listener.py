@@ -9,8 +9,8 @@ from envoy_data_plane.envoy.config.core.v3 import DataSource
 from envoy_data_plane.envoy.config.route.v3 import DirectResponseAction, Route, RouteMatch
 from envoy_rig import RecordingOrigin
 
-from meshcache.engine.fill import CopyBudget
 from meshcache.engine.ports import RefreshError, RefreshRequest
+from meshcache.engine.storing.fill import CopyBudget
 from meshcache.envoy import bootstrap, filters
 from meshcache.envoy.clusters import Origin
 from meshcache.envoy.process import EnvoyProcess

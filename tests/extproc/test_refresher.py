@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from meshcache.engine.fill import CopyBudget
 from meshcache.engine.ports import RefreshError, RefreshRequest
+from meshcache.engine.storing.fill import CopyBudget
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.message import Headers
 

@@ -10,8 +10,8 @@ import pytest
 from envoy_streams import Stream, body, request, response
 
 from cache_harness import Rig, policies
-from meshcache.engine.fill import CopyBudget
 from meshcache.engine.ports import RefreshError, RefreshRequest
+from meshcache.engine.storing.fill import CopyBudget
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.metering import EngineMeter
 from meshcache.extproc.refresher import HttpRefresher

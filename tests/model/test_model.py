@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import Phase, settings
 
-from meshcache.engine import exchange, fill, judge, keeper, lookup
+from meshcache.engine import exchange, judge, lookup
 from meshcache.engine.phases import request as request_phase
+from meshcache.engine.storing import fill, keeper
 from meshcache.rfc import age, stale
 from model.machine import Histories
 from model.running import run

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
     from pathlib import Path
 
-    from meshcache.engine.fill import CopyBudget
     from meshcache.engine.ports import RefreshRequest, TakeBody
+    from meshcache.engine.storing.fill import CopyBudget
     from meshcache.policy.snapshot import Snapshot
 
 START = 1_700_000_000.0

@@ -13,8 +13,8 @@ from tier_helpers import CountingHooks, Troubled, response
 from fixtures_valkey import LocalValkey
 from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.chunks import CHUNK_BYTES, digest
-from meshcache.engine.fill import CopyBudget
 from meshcache.engine.records import StoredResponse
+from meshcache.engine.storing.fill import CopyBudget
 from meshcache.tiers.base import Tier
 from meshcache.tiers.board import Board
 from meshcache.tiers.bodies import Bodies

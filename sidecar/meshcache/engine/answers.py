@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from meshcache.decisions import Decision
 from meshcache.engine import report
 from meshcache.engine.outcome import Answer
-from meshcache.engine.ranged import excerpt
+from meshcache.engine.ranges.excerpts import excerpt
 from meshcache.engine.records import StoredResponse
 from meshcache.rfc.validation import not_modified
 

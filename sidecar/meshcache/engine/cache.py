@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshcache.engine.backoff import Backoff
-from meshcache.engine.completion import Completions
+from meshcache.engine.collapse.leadership import Leadership
 from meshcache.engine.exchange import Exchange
-from meshcache.engine.fill import CopyBudget
 from meshcache.engine.flights import Flights
-from meshcache.engine.keeper import Keeper
-from meshcache.engine.leadership import Leadership
-from meshcache.engine.leases import NoFleet
-from meshcache.engine.refreshes import LONGEST_RETRY_SECONDS, RETRY_SECONDS, Refreshes
+from meshcache.engine.no_fleet import NoFleet
+from meshcache.engine.refresh.background import LONGEST_RETRY_SECONDS, RETRY_SECONDS, Refreshes
+from meshcache.engine.refresh.backoff import Backoff
+from meshcache.engine.refresh.completion import Completions
+from meshcache.engine.storing.fill import CopyBudget
+from meshcache.engine.storing.keeper import Keeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from meshcache.decisions import RefreshCause
-    from meshcache.engine.fill import Target
     from meshcache.engine.lookup import Candidate
     from meshcache.engine.ports import FleetLeases, Meter, PodLeases, Refresher, Renderer, Spawn, Waits
+    from meshcache.engine.target import Target
     from meshcache.message import Request
     from meshcache.policy.compiled import KeySpec
     from meshcache.policy.snapshot import Snapshot

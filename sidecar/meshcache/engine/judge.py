@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from meshcache.engine.lifetime import lifetime
-from meshcache.engine.parts import is_part
+from meshcache.engine.ranges.parts import is_part
 from meshcache.engine.sharing import directives_of, disguised, forbids, leaves_to_all
 from meshcache.message import Headers
 from meshcache.rfc import age as rfc_age

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from meshcache.decisions import MissReason, TierName
 from meshcache.engine.epochs import UNKNOWN, Epochs
-from meshcache.engine.fill import Target
 from meshcache.engine.judge import Judgement, judge
 from meshcache.engine.key import part_key
-from meshcache.engine.parts import is_part
 from meshcache.engine.purge_state import UNBORN
-from meshcache.engine.ranged import answers_ranges, wanted_ranges
+from meshcache.engine.ranges.excerpts import answers_ranges, wanted_ranges
+from meshcache.engine.ranges.parts import is_part
 from meshcache.engine.records import StoredResponse, VariantIndex
+from meshcache.engine.target import Target
 from meshcache.engine.variants import variant_keys
 from meshcache.rfc.negotiation import accepts_codings
 from meshcache.rfc.vary import selecting_values

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from meshcache.decisions import CollapseOutcome, NoStoreReason, RefreshCause, RefreshOutcome, Stage, TierName
-    from meshcache.engine.fill import CopyBudget
     from meshcache.engine.records import StoredResponse
+    from meshcache.engine.storing.fill import CopyBudget
     from meshcache.message import Headers, Response
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 import httpx
 
 from meshcache.engine.ports import RefreshError
-from meshcache.engine.refreshes import MOST_AT_ONCE
+from meshcache.engine.refresh.background import MOST_AT_ONCE
 from meshcache.message import Headers, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from meshcache.engine.fill import CopyBudget
     from meshcache.engine.ports import RefreshRequest, TakeBody
+    from meshcache.engine.storing.fill import CopyBudget
 
 PATIENCE_SECONDS: Final = 30.0
 """For one refresh as a whole: an origin that sends a little now and then must not hold a refresh's place for ever."""

@@ -16,9 +16,9 @@ from meshcache.tiers.works import Works
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from meshcache.engine.fill import CopyBudget
     from meshcache.engine.ports import Spool as AnySpool
     from meshcache.engine.records import StoredResponse
+    from meshcache.engine.storing.fill import CopyBudget
     from meshcache.tiers.guarded import GuardedTier, Write
     from meshcache.tiers.hooks import TierHooks
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from meshcache.decisions import TierName
-    from meshcache.engine.fill import CopyBudget
+    from meshcache.engine.storing.fill import CopyBudget
     from meshcache.tiers.chunks import ChunkStore
     from meshcache.tiers.hooks import TierHooks
 

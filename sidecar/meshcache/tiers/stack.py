@@ -25,9 +25,9 @@ from meshcache.tiers.threads import Threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from meshcache.engine.fill import CopyBudget
     from meshcache.engine.purge_state import Born
     from meshcache.engine.records import Entry, Record
+    from meshcache.engine.storing.fill import CopyBudget
     from meshcache.policy.compiled import KeySpec, Tiers
     from meshcache.tiers.base import Tier
     from meshcache.tiers.board import Board

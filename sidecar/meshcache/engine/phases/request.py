@@ -8,16 +8,16 @@ from meshcache.decisions import BypassReason, Decision, MissReason, RefreshCause
 from meshcache.engine import report
 from meshcache.engine.admission import bypass_reason, effective_method
 from meshcache.engine.answers import nothing_cached
+from meshcache.engine.collapse.herd import Verdict
+from meshcache.engine.collapse.place import ALONE, Place, may_collapse
 from meshcache.engine.epochs import UNKNOWN
-from meshcache.engine.following import ALONE, Place, may_collapse
-from meshcache.engine.herd import Verdict
 from meshcache.engine.judge import Use, use
 from meshcache.engine.key import cache_key
 from meshcache.engine.lookup import Lookup, newer
 from meshcache.engine.outcome import Forward, Wait
 from meshcache.engine.placement import promoted_tiers
 from meshcache.engine.posting import post_lookup
-from meshcache.engine.refresh import POPULAR
+from meshcache.engine.refresh.rules import POPULAR
 from meshcache.experiment.assignment import AssignedBy
 from meshcache.policy.identity import OPEN
 from meshcache.rfc.cache_control import request_cache_control

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 from meshcache.decisions import Decision, MissReason, NoStoreReason
 from meshcache.engine import report
 from meshcache.engine.answers import no_answer
+from meshcache.engine.collapse.place import ALONE
 from meshcache.engine.epochs import UNKNOWN
-from meshcache.engine.fill import fresh_for
-from meshcache.engine.filling import begin_fill
-from meshcache.engine.following import ALONE
 from meshcache.engine.judge import withheld
 from meshcache.engine.outcome import Pass, Wait
-from meshcache.engine.parts import PARTIAL_CONTENT, is_part
 from meshcache.engine.posting import answers_for_get
-from meshcache.engine.refetch import PATIENCE_SECONDS, refetch
-from meshcache.engine.succession import is_error
+from meshcache.engine.ranges.parts import PARTIAL_CONTENT, is_part
+from meshcache.engine.refresh.foreground import PATIENCE_SECONDS, refetch
+from meshcache.engine.storing.begin import begin_fill
+from meshcache.engine.storing.fill import fresh_for
+from meshcache.engine.storing.succession import is_error
 from meshcache.rfc.tags import TAG_FIELDS
 from meshcache.rfc.validation import confirmed_by_head, contradicts, holds, validates
 
 if TYPE_CHECKING:
-    from meshcache.engine.fill import Fill
     from meshcache.engine.lookup import Candidate, Lookup
     from meshcache.engine.outcome import Answer, Forward
     from meshcache.engine.phases.state import State
+    from meshcache.engine.storing.fill import Fill
     from meshcache.message import Response
 
 

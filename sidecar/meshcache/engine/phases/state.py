@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from meshcache.decisions import Decision, MissReason
 from meshcache.engine.answers import answer
 from meshcache.engine.chunks import WHOLE_BYTES
-from meshcache.engine.following import ALONE, Place
+from meshcache.engine.collapse.place import ALONE, Place
 from meshcache.engine.judge import may_stand_in
 from meshcache.engine.outcome import Forward
-from meshcache.engine.refresh import refresh_way
+from meshcache.engine.refresh.rules import refresh_way
 
 if TYPE_CHECKING:
     from meshcache.decisions import BypassReason

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.epochs import UNKNOWN
-from meshcache.engine.fill import unstorable
-from meshcache.engine.parts import PARTIAL_CONTENT
-from meshcache.engine.ranged import part_to_keep
-from meshcache.engine.succession import is_error, is_good
+from meshcache.engine.ranges.excerpts import part_to_keep
+from meshcache.engine.ranges.parts import PARTIAL_CONTENT
+from meshcache.engine.storing.fill import unstorable
+from meshcache.engine.storing.succession import is_error, is_good
 
 if TYPE_CHECKING:
-    from meshcache.engine.fill import Fill
-    from meshcache.engine.keeper import Keeper
     from meshcache.engine.lookup import Candidate, Lookup
+    from meshcache.engine.storing.fill import Fill
+    from meshcache.engine.storing.keeper import Keeper
     from meshcache.message import Headers, Response
 
 

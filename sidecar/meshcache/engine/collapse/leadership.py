@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from meshcache.decisions import CollapseOutcome
-from meshcache.engine.collapse import Herds
+from meshcache.engine.collapse.herds import Herds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from meshcache.engine.herd import Herd, Member
+    from meshcache.engine.collapse.herd import Herd, Member
     from meshcache.engine.lookup import Candidate
     from meshcache.engine.ports import FleetLeases, Meter, PodLeases, Spawn, Waits
 

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from meshcache.engine.collapse import LONGEST_HOLD, SPACING, Herds
-from meshcache.engine.herd import Herd, Member, State, Verdict, Word
+from meshcache.engine.collapse.herd import Herd, Member, State, Verdict, Word
+from meshcache.engine.collapse.herds import LONGEST_HOLD, SPACING, Herds
 
 KEY = b"k"
 
@@ -289,7 +289,7 @@ def test_a_herd_from_which_all_have_gone_has_ended(bench: Bench) -> None:
 
 
 def test_more_than_may_wait_go_by_themselves(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshcache.engine.collapse.MOST_WAITING", 2)
+    monkeypatch.setattr("meshcache.engine.collapse.herds.MOST_WAITING", 2)
     bench.crowd(2)
     assert bench.herds.join(KEY, 1.0, lambda _: True, lambda: False) is None
 

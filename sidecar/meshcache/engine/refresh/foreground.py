@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from meshcache.engine.fill import unstorable
 from meshcache.engine.judge import judge
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.ports import RefreshError
-from meshcache.engine.refresh import refresh_request
+from meshcache.engine.refresh.rules import refresh_request
+from meshcache.engine.storing.fill import unstorable
 from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
-    from meshcache.engine.fill import Target
     from meshcache.engine.lookup import Lookup
     from meshcache.engine.records import StoredResponse
+    from meshcache.engine.target import Target
     from meshcache.message import Headers, Response
     from meshcache.rfc.ranges import ContentRange
     from meshcache.rfc.vary import Selecting

@@ -12,11 +12,11 @@ import msgspec
 from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.admission import effective_method
 from meshcache.engine.chunks import owner_of
-from meshcache.engine.fill import NOT_REPLAYED, Fill, supersedes, unstorable
 from meshcache.engine.judge import judge, withheld
 from meshcache.engine.key import part_key, resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
-from meshcache.engine.parts import (
+from meshcache.engine.placement import earned_tiers, with_tiers_of
+from meshcache.engine.ranges.parts import (
     MOST_REWRITTEN,
     OF_ONE_CONTENT,
     combined,
@@ -25,9 +25,9 @@ from meshcache.engine.parts import (
     strong_validator_of,
     total_of,
 )
-from meshcache.engine.placement import earned_tiers, with_tiers_of
 from meshcache.engine.records import Entry, StoredResponse
-from meshcache.engine.succession import SLOW_SECONDS, is_error, is_older, yields
+from meshcache.engine.storing.fill import NOT_REPLAYED, Fill, supersedes, unstorable
+from meshcache.engine.storing.succession import SLOW_SECONDS, is_error, is_older, yields
 from meshcache.engine.variants import with_field_set
 from meshcache.message import Headers, Response
 from meshcache.rfc.age import age_value
@@ -40,10 +40,11 @@ from meshcache.rfc.vary import parse_vary, selecting_values
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from meshcache.engine.fill import CopyBudget, Target
     from meshcache.engine.judge import Judgement
     from meshcache.engine.ports import Meter, Renderer, Spool
     from meshcache.engine.records import Record, VariantIndex
+    from meshcache.engine.storing.fill import CopyBudget
+    from meshcache.engine.target import Target
     from meshcache.message import Request
     from meshcache.policy.compiled import Freshness, KeySpec, Policy
     from meshcache.rfc.ranges import ContentRange

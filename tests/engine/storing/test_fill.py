@@ -10,8 +10,9 @@ from cache_harness import compiled, policies
 from cache_origin import START
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.epochs import Epochs
-from meshcache.engine.fill import CopyBudget, Fill, Target, unstorable
 from meshcache.engine.key import cache_key
+from meshcache.engine.storing.fill import CopyBudget, Fill, unstorable
+from meshcache.engine.target import Target
 from meshcache.message import Headers, Request, Response
 
 SNAPSHOT = compiled(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from meshcache.decisions import CollapseOutcome, Decision, MissReason, NoStoreReason, TierName
 from meshcache.engine import report
-from meshcache.engine.herd import Verdict
+from meshcache.engine.collapse.herd import Verdict
+from meshcache.engine.collapse.leadership import SHUN_FAILED_SECONDS, SHUN_SECONDS
 from meshcache.engine.judge import Use, judge, may_stand_in, use
 from meshcache.engine.key import variant_key
-from meshcache.engine.leadership import SHUN_FAILED_SECONDS, SHUN_SECONDS
 from meshcache.engine.lookup import Candidate
 from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.request import refuses
@@ -23,14 +23,14 @@ from meshcache.rfc.stale import ERROR_STATUSES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from meshcache.engine.fill import Fill
-    from meshcache.engine.herd import Member, Word
+    from meshcache.engine.collapse.herd import Member, Word
+    from meshcache.engine.collapse.leadership import Leadership
     from meshcache.engine.judge import Judgement
-    from meshcache.engine.leadership import Leadership
     from meshcache.engine.lookup import Lookup
     from meshcache.engine.outcome import Answer
     from meshcache.engine.ports import Meter
     from meshcache.engine.records import StoredResponse
+    from meshcache.engine.storing.fill import Fill
     from meshcache.message import Request, Response
 
 _MOST_JOINED: Final = 3

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from meshcache.decisions import NoStoreReason, RefreshOutcome, TierName
-from meshcache.engine.backoff import Backoff
-from meshcache.engine.fill import supersedes, unstorable
 from meshcache.engine.judge import Use, judge, use
 from meshcache.engine.ports import RefreshError
 from meshcache.engine.records import StoredResponse
-from meshcache.engine.refresh import refresh_request
+from meshcache.engine.refresh.backoff import Backoff
+from meshcache.engine.refresh.rules import refresh_request
+from meshcache.engine.storing.fill import supersedes, unstorable
 from meshcache.message import Headers
 from meshcache.rfc.stale import ERROR_STATUSES
 from meshcache.rfc.validation import add_validators, validates
@@ -23,9 +23,10 @@ from meshcache.rfc.validation import add_validators, validates
 if TYPE_CHECKING:
     from meshcache.decisions import RefreshCause
     from meshcache.engine.cache import Cache
-    from meshcache.engine.fill import Fill, Target
     from meshcache.engine.lookup import Candidate
     from meshcache.engine.ports import FleetLease, FleetLeases, Leases, RefreshRequest, Spawn, TakeBody
+    from meshcache.engine.storing.fill import Fill
+    from meshcache.engine.target import Target
     from meshcache.message import Field, Response
 
 MOST_AT_ONCE: Final = 64

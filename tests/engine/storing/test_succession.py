@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cache_harness import Rig, Sent, policies
 from cache_origin import START
 from meshcache.engine.records import StoredResponse
-from meshcache.engine.succession import SLOW_SECONDS, is_older
+from meshcache.engine.storing.succession import SLOW_SECONDS, is_older
 from meshcache.rfc.fields import format_http_date
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshcache.engine import parts
-from meshcache.engine.parts import (
+from meshcache.engine.ranges import parts
+from meshcache.engine.ranges.excerpts import excerpt
+from meshcache.engine.ranges.parts import (
     MOST_PIECES,
     combined,
     completed,
@@ -19,7 +20,6 @@ from meshcache.engine.parts import (
     read,
     total_of,
 )
-from meshcache.engine.ranged import excerpt
 from meshcache.engine.records import StoredResponse
 from meshcache.rfc.ranges import ByteRange, ContentRange, RangeSpec, parse_range, satisfiable
 

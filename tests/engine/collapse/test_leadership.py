@@ -11,8 +11,8 @@ import pytest
 from cache_harness import CountingMeter
 from cache_origin import Clock
 from lease_doubles import PodLeases, Pods
-from meshcache.engine.herd import Member, State, Verdict
-from meshcache.engine.leadership import LEASE_SECONDS, SHUN_SECONDS, Leadership
+from meshcache.engine.collapse.herd import Member, State, Verdict
+from meshcache.engine.collapse.leadership import LEASE_SECONDS, SHUN_SECONDS, Leadership
 from meshcache.engine.ports import FleetLease
 from meshcache.extproc.waits import LoopWaits
 

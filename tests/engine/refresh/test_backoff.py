@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshcache.engine.backoff import Backoff
+from meshcache.engine.refresh.backoff import Backoff
 
 KEY, OTHER = b"k", b"o"
 

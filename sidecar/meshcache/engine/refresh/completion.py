@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from meshcache.engine.judge import Use, judge, use
 from meshcache.engine.lookup import Candidate
-from meshcache.engine.parts import PARTIAL_CONTENT, combined, gap_of, is_part, strong_validator_of, total_of
 from meshcache.engine.ports import RefreshError
-from meshcache.engine.refetch import chosen_by, taken
-from meshcache.engine.refresh import CREDENTIALS, refresh_request
+from meshcache.engine.ranges.parts import PARTIAL_CONTENT, combined, gap_of, is_part, strong_validator_of, total_of
+from meshcache.engine.refresh.foreground import chosen_by, taken
+from meshcache.engine.refresh.rules import CREDENTIALS, refresh_request
 from meshcache.message import Headers
 from meshcache.rfc.cache_control import EMPTY, request_cache_control
 from meshcache.rfc.ranges import parse_content_range

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshcache.engine.outcome import Excerpt
-from meshcache.engine.parts import OF_ONE_CONTENT, is_part, ranges_of, read, strong_validator_of, total_of
+from meshcache.engine.ranges.parts import OF_ONE_CONTENT, is_part, ranges_of, read, strong_validator_of, total_of
 from meshcache.rfc.multipart import multipart_byteranges
 from meshcache.rfc.ranges import (
     PART_OVERHEAD,

@@ -11,8 +11,8 @@ import pytest
 
 from cache_harness import Got, Rig, Sent, policies
 from cache_origin import Reply, by_field
-from meshcache.engine.following import ALONE, Place
-from meshcache.engine.herd import Herd, Member
+from meshcache.engine.collapse.herd import Herd, Member
+from meshcache.engine.collapse.place import ALONE, Place
 from meshcache.message import Headers, Request, Response
 
 PATIENCE = 10.0

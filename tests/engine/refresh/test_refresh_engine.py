@@ -8,7 +8,7 @@ import pytest
 
 from cache_harness import Rig, Sent, policies
 from cache_origin import Reply
-from meshcache.engine.refreshes import LEASE_SECONDS, RETRY_SECONDS
+from meshcache.engine.refresh.background import LEASE_SECONDS, RETRY_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path

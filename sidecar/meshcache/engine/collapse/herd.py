@@ -1,4 +1,4 @@
-"""What `collapse` works on: the requests of one process that want one key at one time, and what each is told."""
+"""What `Herds` works on: the requests of one process that want one key at one time, and what each is told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from meshcache.engine.collapse import Herds
+    from meshcache.engine.collapse.herds import Herds
     from meshcache.engine.lookup import Candidate
     from meshcache.engine.ports import Signal, Timer
 

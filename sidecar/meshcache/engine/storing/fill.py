@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from meshcache.engine.chunks import CHUNK_BYTES, INLINE_BYTES
 from meshcache.engine.judge import judge
 from meshcache.engine.key import is_unusual
 from meshcache.engine.lifetime import lifetime
-from meshcache.engine.parts import part_of
+from meshcache.engine.ranges.parts import part_of
 from meshcache.engine.records import StoredResponse
 from meshcache.engine.sharing import directives_of, disguised, may_be_personal
 from meshcache.engine.variants import variant_names
@@ -27,14 +27,11 @@ from meshcache.rfc.validators import can_be_validated
 from meshcache.rfc.vary import parse_vary, selecting_values
 
 if TYPE_CHECKING:
-    from meshcache.engine.epochs import Epochs
     from meshcache.engine.judge import Judgement
-    from meshcache.engine.key import CacheKey
     from meshcache.engine.ports import OpenSpool, Spool
-    from meshcache.engine.records import VariantIndex
-    from meshcache.message import Headers, Request, Response
-    from meshcache.policy.compiled import Freshness, Policy
-    from meshcache.policy.snapshot import Selection
+    from meshcache.engine.target import Target
+    from meshcache.message import Headers, Response
+    from meshcache.policy.compiled import Freshness
     from meshcache.rfc.cache_control import CacheControl
     from meshcache.rfc.ranges import ContentRange
 
@@ -64,32 +61,6 @@ class CopyBudget:
     def give(self, size: int) -> None:
         """Return `size` bytes."""
         self.used -= size
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where and for whom a response is stored: what the request has settled."""
-
-    request: Request
-    request_time: float
-    selection: Selection
-    policy: Policy
-    key: CacheKey
-    revision: str
-    """Of the application, as it is in the key."""
-    epochs: Epochs
-    index: VariantIndex | None
-    """The resource's variants as the look-up saw them."""
-    subject: bytes = b""
-    """Keyed hash of the person whom the key holds; empty for none."""
-
-    def at(self, epochs: Epochs, now: float) -> Target:
-        """The same for a request that goes out `now`, under the epochs read for it."""
-        return replace(self, epochs=epochs, request_time=now)
-
-    def asking(self, headers: Headers) -> Target:
-        """The same for a GET with these header fields."""
-        return replace(self, request=self.request.as_get(headers))
 
 
 def unstorable(target: Target, response: Response, *, part: bool = False) -> NoStoreReason | None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cache_harness import Rig, policies
-from meshcache.engine.refreshes import ELSEWHERE_SECONDS, MOST_AT_ONCE, RETRY_SECONDS
+from meshcache.engine.refresh.background import ELSEWHERE_SECONDS, MOST_AT_ONCE, RETRY_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path

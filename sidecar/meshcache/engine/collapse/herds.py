@@ -23,7 +23,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final
 
-from meshcache.engine.herd import Herd, Member, State, Verdict, Word
+from meshcache.engine.collapse.herd import Herd, Member, State, Verdict, Word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,0 +1,1 @@
+"""Asking the origin apart from the client's own request: behind his back, or while he waits."""

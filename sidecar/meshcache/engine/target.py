@@ -1,0 +1,40 @@
+"""What a request has settled of what will be stored: where, and for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from meshcache.engine.epochs import Epochs
+    from meshcache.engine.key import CacheKey
+    from meshcache.engine.records import VariantIndex
+    from meshcache.message import Headers, Request
+    from meshcache.policy.compiled import Policy
+    from meshcache.policy.snapshot import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where and for whom a response is stored: what the request has settled."""
+
+    request: Request
+    request_time: float
+    selection: Selection
+    policy: Policy
+    key: CacheKey
+    revision: str
+    """Of the application, as it is in the key."""
+    epochs: Epochs
+    index: VariantIndex | None
+    """The resource's variants as the look-up saw them."""
+    subject: bytes = b""
+    """Keyed hash of the person whom the key holds; empty for none."""
+
+    def at(self, epochs: Epochs, now: float) -> Target:
+        """The same for a request that goes out `now`, under the epochs read for it."""
+        return replace(self, epochs=epochs, request_time=now)
+
+    def asking(self, headers: Headers) -> Target:
+        """The same for a GET with these header fields."""
+        return replace(self, request=self.request.as_get(headers))
