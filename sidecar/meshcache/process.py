@@ -25,6 +25,10 @@ class StartError(Exception):
     """Something that is needed to start is not there. The text is one line that says what to do."""
 
 
+class UsageError(StartError):
+    """What an option says makes no sense, whatever there is on this machine."""
+
+
 def die_with_parent(parent: int | None = None) -> None:
     """Have the kernel kill this process when the process that started it ends, however that ends (Linux).
 
@@ -111,14 +115,14 @@ def check_unix_path(path: Path) -> Path:
 
 
 def parse_address(text: str, option: str) -> tuple[str, int]:
-    """`HOST:PORT` as a pair; IPv6 in brackets. Raises `StartError` that names `option`."""
+    """`HOST:PORT` as a pair; IPv6 in brackets. Raises `UsageError` that names `option`."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         colon = ""
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise StartError(f"{option} {text!r} is not HOST:PORT, for example 127.0.0.1:8080")
+        raise UsageError(f"{option} {text!r} is not HOST:PORT, for example 127.0.0.1:8080")
     return host, int(port)
 
 

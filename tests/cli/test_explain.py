@@ -141,9 +141,11 @@ def test_no_route(explain: Explain, tmp_path: Path) -> None:
     [
         ([], "Missing option '--url'"),
         (["--url", "/v1/images"], "expected a URL such as"),
-        (["--url", "http://[::1/"], "Invalid value for --url"),
+        (["--url", "http://[::1/"], "--url: 'http://[::1/'"),
         (["--url", "http://h/", "-H", "x-canary"], "expected `name: value`"),
         (["--url", "http://h/", "--from", "localhost"], "expected an IP address"),
+        (["--url", "http://h/", "-X", "G T"], "--method: expected a method such as GET, got 'G T'"),
+        (["--url", "http://h/", "--bogus"], "No such option: --bogus (see `meshcache explain --help`)"),
     ],
 )
 def test_wrong_usage(explain: Explain, arguments: list[str], told: str) -> None:

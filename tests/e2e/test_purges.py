@@ -226,8 +226,11 @@ async def test_the_command(local, origin, path, name):
     assert code == 2
     assert "name what is to be purged" in err
     code, _, err = await purge("--tag", "a,b")
-    assert code == 1
+    assert code == 2
     assert "without commas" in err
+    code, out, err = await purge("--route", "gone", "--json")
+    assert (code, json.loads(out)["entries"]) == (0, 0)
+    assert "note: no route in force is named gone" in err
     assert await eventually(lambda: _following(local), 20)
     victim = (await local.worker_pids())[0]
     os.kill(victim, signal.SIGSTOP)

@@ -103,10 +103,16 @@ def test_what_is_no_quantity_says_what_would_be(value: object, told: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("value", "share"), [(70, 0.7), ("70%", 0.7), (0, 0.0), (100, 1.0), (12.5, 0.125), ("0.5", 0.005)]
+    ("value", "share"), [(70, 0.7), ("70%", 0.7), (0, 0.0), (100, 1.0), (12.5, 0.125), ("0.5%", 0.005), ("1", 0.01)]
 )
 def test_percentages(value: object, share: float) -> None:
     assert parse_percent(value) == share
+
+
+@pytest.mark.parametrize(("value", "meant"), [(0.7, "write 70, or 0.7%"), ("0.10", "write 10, or 0.10%")])
+def test_a_share_of_one_is_no_percentage(value: object, meant: str) -> None:
+    with pytest.raises(ValueError, match=meant):
+        parse_percent(value)
 
 
 @pytest.mark.parametrize("value", [101, -1, "70 %", "%", "x", True, None, "1e1"])

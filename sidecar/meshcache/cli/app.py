@@ -6,9 +6,10 @@ gRPC and Envoy's configuration to load.
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import typer
 
@@ -17,16 +18,35 @@ from meshcache import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-COMMANDS: Final[dict[str, str]] = {
-    "up": "meshcache.cli.up:up",
-    "serve": "meshcache.cli.serve:serve",
-    "status": "meshcache.cli.status:status",
-    "purge": "meshcache.cli.purge:purge",
-    "validate": "meshcache.cli.validate:validate",
-    "explain": "meshcache.cli.explain:explain",
-    "envoy-config": "meshcache.cli.envoy_config:envoy_config",
+
+class Command(NamedTuple):
+    """A subcommand."""
+
+    function: str
+    """The name of its function, and, with underscores, of its module in `meshcache.cli`."""
+    summary: str
+    """What it does, short enough for a line of `meshcache --help` on 80 columns."""
+
+
+COMMANDS: Final[dict[str, Command]] = {
+    "up": Command("up", "Run Envoy with the cache in front of an origin."),
+    "serve": Command("serve", "Run the sidecar alone, for an Envoy of your own."),
+    "status": Command("status", "Show policies, workers and tiers."),
+    "purge": Command("purge", "Declare stored answers dead or stale, everywhere."),
+    "validate": Command("validate", "Check policy files without running anything."),
+    "explain": Command("explain", "Say what the policies make of a request, and why."),
+    "envoy-config": Command("envoy_config", "Print the configuration that Envoy needs."),
 }
-"""Name of each subcommand and the function behind it, in the order in which `meshcache --help` lists them."""
+"""By name, in the order in which `meshcache --help` lists them."""
+
+EXAMPLES: Final = """\b
+Examples:
+  meshcache up                                        with a demo origin
+  meshcache up --origin http://127.0.0.1:9000         in front of yours
+  meshcache explain --url http://localhost/v1/images/7
+  meshcache purge --url http://127.0.0.1:8080/v1/images/7
+
+`meshcache COMMAND --help` tells more of each."""
 
 
 class CommandError(Exception):
@@ -51,6 +71,7 @@ def build(names: Iterable[str]) -> typer.Typer:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=EXAMPLES,
     )
 
     @app.callback()
@@ -62,9 +83,31 @@ def build(names: Iterable[str]) -> typer.Typer:
         """A cache policy engine for Envoy: answers from cache by policies in YAML that can be edited while it runs."""
 
     for name in names:
-        module, _, function = COMMANDS[name].partition(":")
-        app.command(name)(getattr(import_module(module), function))
+        function, summary = COMMANDS[name]
+        app.command(name, short_help=summary)(getattr(import_module(f"meshcache.cli.{function}"), function))
     return app
+
+
+_WORDS: Final = (
+    ("Value error, ", ""),
+    ("Input should be", "expected"),
+    ("greater than or equal to", "at least"),
+    ("less than or equal to", "at most"),
+    ("a valid integer, unable to parse string as an integer", "a whole number"),
+    ("a valid number, unable to parse string as a number", "a number"),
+)
+"""What the libraries behind wrong usage say, and what is said here."""
+
+
+def _told(error: typer.TyperException) -> str:
+    """Wrong usage in one line: what is expected, and where more is said."""
+    text = error.format_message()
+    text = re.sub(r"^Invalid value(?: for '?([^':]+)'?)?: ", lambda found: f"{found[1]}: " if found[1] else "", text)
+    for theirs, ours in _WORDS:
+        text = text.replace(theirs, ours)
+    text = text.rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{text} (see `{context.command_path if context is not None else 'meshcache'} --help`)"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -77,12 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except CommandError as error:
         typer.echo(f"meshcache: {error}", err=True)
         sys.exit(error.exit_code)
-    except typer.BadParameter as error:
-        typer.echo(f"meshcache: {error.format_message()}", err=True)
-        sys.exit(2)
     except typer.TyperException as error:
-        # Wrong usage otherwise, such as an option that does not exist: typer shows it in three lines by itself.
-        typer.echo(f"meshcache: {error} (see `meshcache --help`)", err=True)
+        # Wrong usage; typer would show it in three lines by itself.
+        typer.echo(f"meshcache: {_told(error)}", err=True)
         sys.exit(2)
     except typer.Abort:
         sys.exit(130)

@@ -13,7 +13,7 @@ from meshcache.cli.paths import shipped_policies
 from meshcache.envoy.clusters import Origin
 from meshcache.observe.logs import redact
 from meshcache.policy.values import LMDB
-from meshcache.process import StartError
+from meshcache.process import StartError, UsageError
 from meshcache.tiers.base import TierError
 from meshcache.tiers.redis import RedisTier
 
@@ -29,9 +29,9 @@ def parse_origin(text: str, option: str = "--origin") -> Origin:
     """`--origin`: scheme, host and port, nothing else. The origin sees its own name as `host`."""
     parts, port = _split(text, option)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise StartError(f"{option} {redact(text)!r} is not http://HOST:PORT or https://HOST:PORT")
+        raise UsageError(f"{option} {redact(text)!r} is not http://HOST:PORT or https://HOST:PORT")
     if parts.username or parts.password or parts.path.strip("/") or parts.query or parts.fragment:
-        raise StartError(f"{option} {redact(text)!r}: give scheme, host and port only; paths come from the requests")
+        raise UsageError(f"{option} {redact(text)!r}: give scheme, host and port only; paths come from the requests")
     tls = parts.scheme == "https"
     authority = parts.netloc if port is not None else parts.netloc.rstrip(":")
     return Origin(parts.hostname, port or (443 if tls else 80), tls=tls, host_header=authority)
@@ -43,10 +43,10 @@ def parse_refresh_clusters(given: Sequence[str], *, reserved: str = "") -> dict[
     for text in given:
         name, mark, url = text.partition("=")
         if not mark:
-            raise StartError(f"--refresh-cluster {redact(text)!r} is not NAME=URL, such as replica=http://HOST:PORT")
+            raise UsageError(f"--refresh-cluster {redact(text)!r} is not NAME=URL, such as replica=http://HOST:PORT")
         refresh_cluster_name(name)
         if name in found or name == reserved:
-            raise StartError(f"--refresh-cluster {name}: there is a cluster of this name already")
+            raise UsageError(f"--refresh-cluster {name}: there is a cluster of this name already")
         found[name] = parse_origin(url, f"--refresh-cluster {name}:")
     return found
 
@@ -108,4 +108,4 @@ def _split(url: str, option: str) -> tuple[SplitResult, int | None]:
         parts = urlsplit(url)
         return parts, parts.port
     except ValueError as error:
-        raise StartError(f"{option} {redact(url)!r} is malformed: {error}") from error
+        raise UsageError(f"{option} {redact(url)!r} is malformed: {error}") from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from meshcache.cli.options import OriginTimeout
+from meshcache.cli.options import OriginTimeout, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,16 +22,18 @@ spec: {eviction: lru}
 
 def envoy_config(
     origin: Annotated[
-        str, typer.Option(help="http://HOST:PORT or https://HOST:PORT that requests go to.")
+        str, typer.Option(metavar="URL", help="Where requests go: http://HOST:PORT or https://HOST:PORT.")
     ] = "http://127.0.0.1:8000",
-    listen: Annotated[str, typer.Option(help="HOST:PORT that Envoy listens on.")] = "127.0.0.1:8080",
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes of the sidecar.")] = 1,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where Envoy answers.")] = "127.0.0.1:8080",
+    workers: Workers = 1,
     socket_dir: Annotated[
-        Path, typer.Option(help="Folder of the sidecar's sockets, as in `meshcache serve --socket-dir`.")
+        Path,
+        typer.Option(metavar="DIR", help="Folder of the sidecar's sockets, as in `meshcache serve --socket-dir`."),
     ] = Path("/run/meshcache"),
     policies: Annotated[
         Path | None,
         typer.Option(
+            metavar="DIR",
             help="Policy files by whose deadlines Envoy's timeout is set.  [default: a policy that sets no deadlines]",
             show_default=False,
         ),
@@ -49,7 +51,8 @@ def envoy_config(
     format: Annotated[  # noqa: A002 - the option's name on the command line
         Literal["bootstrap", "filter"],
         typer.Option(
-            help="bootstrap: a whole configuration; filter: the filters and the cluster for an Envoy of yours."
+            metavar="FORMAT",
+            help="bootstrap: a whole configuration; filter: the filters and the cluster for an Envoy of yours.",
         ),
     ] = "bootstrap",
     json: Annotated[bool, typer.Option("--json", help="Print JSON; otherwise YAML.")] = False,
@@ -65,7 +68,7 @@ def envoy_config(
     from meshcache.cli.app import CommandError
     from meshcache.envoy.render import to_json, to_yaml
     from meshcache.policy.errors import PolicyErrors
-    from meshcache.process import StartError
+    from meshcache.process import StartError, UsageError
 
     sockets = [socket_dir / f"worker-{index}.sock" for index in range(workers)]
     try:
@@ -75,7 +78,7 @@ def envoy_config(
         else:
             plain = _bootstrap(origin, listen, socket_dir, sockets, timeout, origin_timeout, refresh_cluster or [])
     except (StartError, PolicyErrors, ValueError) as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(str(error), 2 if isinstance(error, UsageError) else 1) from error
     typer.echo(to_json(plain) if json else to_yaml(plain), nl=False)
 
 

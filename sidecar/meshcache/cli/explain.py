@@ -16,21 +16,32 @@ if TYPE_CHECKING:
 
 
 def explain(
-    url: Annotated[str, typer.Option("--url", help="The request's URL, with host.")],
-    policies: Annotated[Path, typer.Option("--policies", help="Folder of policy files.")] = Path("policies"),
-    method: Annotated[str, typer.Option("--method", "-X", help="The request's method.")] = "GET",
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="The request's URL, with host.")],
+    policies: Annotated[Path, typer.Option("--policies", metavar="DIR", help="Folder of policy files.")] = Path(
+        "policies"
+    ),
+    method: Annotated[str, typer.Option("--method", "-X", metavar="METHOD", help="The request's method.")] = "GET",
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", help="A request header, `name: value`; may be repeated.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="FIELD", help="A request header, `name: value`; may be repeated."),
     ] = None,
-    source: Annotated[str, typer.Option("--from", help="Address that the request comes from.")] = "127.0.0.1",
+    source: Annotated[
+        str, typer.Option("--from", metavar="ADDRESS", help="Address that the request comes from.")
+    ] = "127.0.0.1",
     mtls: Annotated[bool, typer.Option("--mtls", help="The peer has a certificate that Envoy verified.")] = False,
     claim: Annotated[
-        list[str] | None, typer.Option("--claim", help="A claim of a verified token, `name=value`; may be repeated.")
+        list[str] | None,
+        typer.Option("--claim", metavar="CLAIM", help="A claim of a verified token, `name=value`; may be repeated."),
     ] = None,
-    peer: Annotated[str, typer.Option("--peer", help="URI in the peer's certificate; implies --mtls.")] = "",
-    cluster: Annotated[str, typer.Option("--cluster", help="The Envoy cluster that the request is routed to.")] = "",
+    peer: Annotated[
+        str, typer.Option("--peer", metavar="URI", help="URI in the peer's certificate; implies --mtls.")
+    ] = "",
+    cluster: Annotated[
+        str, typer.Option("--cluster", metavar="NAME", help="The Envoy cluster that the request is routed to.")
+    ] = "",
     data: Annotated[
-        Path | None, typer.Option("--data", help="Data folder of the running meshcache: its secret chooses the arm.")
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Data folder of the running meshcache: its secret chooses the arm."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -80,6 +91,7 @@ def _request(url: str, method: str, header: list[str], peer: Peer, claim: list[s
     import ipaddress
 
     from meshcache.message import Headers, Request
+    from meshcache.rfc.fields import is_token
 
     try:
         parts = urlsplit(url)
@@ -89,6 +101,8 @@ def _request(url: str, method: str, header: list[str], peer: Peer, claim: list[s
         raise typer.BadParameter(
             f"expected a URL such as http://localhost/v1/images/7, got {url!r}", param_hint="--url"
         )
+    if not is_token(method):
+        raise typer.BadParameter(f"expected a method such as GET, got {method!r}", param_hint="--method")
     fields = []
     for text in header:
         name, separator, value = text.partition(":")

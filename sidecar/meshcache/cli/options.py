@@ -12,17 +12,22 @@ DEFAULT_METRICS_LISTEN: Final = "127.0.0.1:9464"
 Level = Literal["debug", "info", "warning", "error"]
 
 Warm = Annotated[
-    str, typer.Option(envvar="MESHCACHE_WARM", help="redis:// or rediss://; else an LMDB file in the data folder.")
+    str,
+    typer.Option(
+        envvar="MESHCACHE_WARM", metavar="URL", help="redis:// or rediss://; else an LMDB file in the data folder."
+    ),
 ]
 Cold = Annotated[
-    str, typer.Option(envvar="MESHCACHE_COLD", help="Store for large answers; else a folder in the data folder.")
+    str,
+    typer.Option(envvar="MESHCACHE_COLD", metavar="DIR", help="Folder for large answers; else one in the data folder."),
 ]
-Workers = Annotated[int, typer.Option(min=1, max=256, help="Worker processes of the sidecar.")]
-Data = Annotated[Path, typer.Option(help="Folder for entries, keys, sockets and logs.")]
+Workers = Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Worker processes of the sidecar.")]
+Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder for entries, keys, sockets and logs.")]
 MetricsListen = Annotated[
     str,
     typer.Option(
-        help=f"HOST:PORT of /metrics, /healthz, /readyz; port 0: any.  [default: {DEFAULT_METRICS_LISTEN}]",
+        metavar="HOST:PORT",
+        help=f"Where /metrics, /healthz and /readyz are; port 0: any.  [default: {DEFAULT_METRICS_LISTEN}]",
         show_default=False,
     ),
 ]
@@ -31,6 +36,7 @@ OriginTimeout = Annotated[
     typer.Option(
         min=0.1,
         max=3600,
+        metavar="SECONDS",
         help="Seconds without a byte from the origin after which it counts as failed: 504, or a stale answer.",
     ),
 ]
@@ -43,17 +49,22 @@ RefreshClusters = Annotated[
         show_default=False,
     ),
 ]
-DrainTimeout = Annotated[float, typer.Option(min=0, max=600, help="Seconds for requests in flight when told to stop.")]
-LogLevel = Annotated[Level, typer.Option(help="Least severe level that is logged.")]
+DrainTimeout = Annotated[
+    float,
+    typer.Option(min=0, max=600, metavar="SECONDS", help="Seconds for requests in flight when told to stop."),
+]
+LogLevel = Annotated[
+    Level, typer.Option(metavar="LEVEL", help="Least severe level that is logged: debug, info, warning, error.")
+]
 LogRequests = Annotated[bool, typer.Option("--log-requests", help="Log one line for each request, at level info.")]
 
 
 def refresh_cluster_name(text: str) -> str:
-    """`--refresh-cluster NAME`: a name that `refresh.via` of a policy may hold. Raises `StartError`."""
+    """`--refresh-cluster NAME`: a name that `refresh.via` of a policy may hold. Raises `UsageError`."""
     from meshcache.policy.values import cluster
-    from meshcache.process import StartError
+    from meshcache.process import UsageError
 
     try:
         return cluster(text)
     except ValueError as error:
-        raise StartError(f"--refresh-cluster: {error}") from error
+        raise UsageError(f"--refresh-cluster: {error}") from error

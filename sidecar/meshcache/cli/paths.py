@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -18,3 +20,15 @@ def shipped_policies() -> Path:
     package = Path(__file__).resolve().parents[1]
     installed = package / "examples" / "policies"
     return installed if installed.is_dir() else package.parents[1] / "policies"
+
+
+def own_name() -> str:
+    """What to type, here and now, to call this installation's `meshcache`."""
+    script = Path(sys.executable).with_name("meshcache")
+    if not script.exists():
+        return f"{sys.executable} -m meshcache"
+    found = shutil.which("meshcache")
+    if found is not None and script.samefile(found):
+        return "meshcache"
+    here = Path.cwd()
+    return str(script.relative_to(here) if script.is_relative_to(here) else script)

@@ -23,25 +23,36 @@ Many = list[str]
 
 
 def purge(
-    url: Annotated[Many | None, typer.Option(help="Everything stored for this URL.")] = None,
-    prefix: Annotated[Many | None, typer.Option(help="URLs that begin so: https://HOST/PATH, or /PATH.")] = None,
-    tag: Annotated[Many | None, typer.Option(help="Answers with this cache-tag, surrogate-key or xkey.")] = None,
-    route: Annotated[Many | None, typer.Option(help="Answers under this CacheRoute.")] = None,
-    subject: Annotated[Many | None, typer.Option(help="Everything that belongs to this person.")] = None,
-    revision: Annotated[Many | None, typer.Option(help="Answers of this release of the application.")] = None,
+    url: Annotated[Many | None, typer.Option(metavar="URL", help="Everything stored for this URL.")] = None,
+    prefix: Annotated[
+        Many | None, typer.Option(metavar="PREFIX", help="URLs that begin so: https://HOST/PATH, or /PATH.")
+    ] = None,
+    tag: Annotated[
+        Many | None, typer.Option(metavar="TAG", help="Answers with this cache-tag, surrogate-key or xkey.")
+    ] = None,
+    route: Annotated[Many | None, typer.Option(metavar="NAME", help="Answers under this CacheRoute.")] = None,
+    subject: Annotated[
+        Many | None, typer.Option(metavar="NAME", help="Everything that belongs to this person.")
+    ] = None,
+    revision: Annotated[
+        Many | None, typer.Option(metavar="NAME", help="Answers of this release of the application.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
     soft: Annotated[bool, typer.Option("--soft", help="Make it stale instead: it may be revalidated.")] = False,
     wait: Annotated[
-        float, typer.Option(min=0, max=3600, help="Seconds to wait until nothing is pending (at least one).")
+        float,
+        typer.Option(
+            min=0, max=3600, metavar="SECONDS", help="Seconds to wait until nothing is pending (at least one)."
+        ),
     ] = 1.0,
-    data: Annotated[Path, typer.Option(help="Data folder of the running meshcache.")] = DEFAULT_DATA,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Data folder of the running meshcache.")] = DEFAULT_DATA,
     socket: Annotated[
         Path | None,
-        typer.Option(help="Its admin socket.  [default: <data>/run/admin.sock]", show_default=False),
+        typer.Option(metavar="FILE", help="Its admin socket.  [default: <data>/run/admin.sock]", show_default=False),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with its token.  [default: <data>/admin.token]", show_default=False),
+        typer.Option(metavar="FILE", help="File with its token.  [default: <data>/admin.token]", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -56,6 +67,9 @@ def purge(
 
     from meshcache.extproc.purger import PurgeRequest
 
+    _check({"--url": url, "--prefix": prefix, "--tag": tag, "--route": route, "--revision": revision})
+    if not all(subject or ()):
+        raise typer.BadParameter("expected the name of a person", param_hint="--subject")
     request = PurgeRequest(
         urls=tuple(url or ()),
         prefixes=tuple(prefix or ()),
@@ -68,10 +82,29 @@ def purge(
     )
     if request == PurgeRequest(soft=soft):
         raise typer.BadParameter("name what is to be purged, for example --tag product-17, or --all")
-    result = _Admin(data, socket, token_file).purge(msgspec.json.encode(request), wait)
+    admin = _Admin(data, socket, token_file)
+    result = admin.purge(msgspec.json.encode(request), wait)
+    for name in sorted(set(route or ()) - admin.routes):
+        # May be right: what was stored under a route outlives it.
+        typer.echo(f"meshcache: note: no route in force is named {name}; `meshcache status` lists them", err=True)
     typer.echo(msgspec.json.encode(result).decode() if as_json else _readable(result))
     if result.pending:
         raise typer.Exit(1)
+
+
+def _check(values: dict[str, Many | None]) -> None:
+    """What no meshcache would take is wrong usage. Raises `typer.BadParameter`."""
+    from meshcache.engine.purges import PurgeKind, parse_value
+
+    for option, texts in values.items():
+        kind = PurgeKind(option.removeprefix("--"))
+        for text in texts or ():
+            try:
+                parse_value(kind, text)
+            except ValueError as error:
+                expected = str(error).removeprefix(f"{kind}: ")
+                shown = text if len(text) <= 80 else f"{text[:80]}..."
+                raise typer.BadParameter(f"{expected}, got {shown!r}", param_hint=option) from None
 
 
 class _Admin:
@@ -84,6 +117,8 @@ class _Admin:
         self._data = data
         self._socket = socket or admin_socket(data)
         self._token_file = token_file or data / FILE_NAME
+        self.routes: frozenset[str] = frozenset()
+        """Those in force; known once something was purged."""
 
     def purge(self, body: bytes, wait: float) -> PurgeResult:
         """Make a purge and wait up to `wait` seconds until nothing is pending."""
@@ -95,7 +130,8 @@ class _Admin:
         try:
             with httpx.Client(transport=httpx.HTTPTransport(uds=str(self._socket)), timeout=TIMEOUT) as client:
                 # The socket first: without a meshcache there is no token either.
-                client.get("http://meshcache/status").raise_for_status()
+                status = client.get("http://meshcache/status").raise_for_status()
+                self.routes = _routes(status.content)
                 headers = Token.load(self._token_file).header
                 result = _decoded(client.post("http://meshcache/purge", content=body, headers=headers))
                 while result.pending and time.monotonic() < until:
@@ -109,6 +145,17 @@ class _Admin:
         except (httpx.HTTPError, OSError):
             reason = f"no meshcache answers on {self._socket}: give its --data or --socket"
         raise CommandError(reason)
+
+
+def _routes(status: bytes) -> frozenset[str]:
+    import msgspec
+
+    from meshcache.extproc.status import Status
+
+    try:
+        return frozenset(msgspec.json.decode(status, type=Status).policies.routes)
+    except msgspec.DecodeError as error:
+        raise CommandError(f"meshcache answered what this release does not understand: {error}") from error
 
 
 def _decoded(answer: httpx.Response) -> PurgeResult:

@@ -15,18 +15,20 @@ Format = Literal["auto", "json", "console"]
 
 
 def serve(
-    policies: Annotated[Path, typer.Option(help="Folder of policy files; watched.")] = Path("policies"),
+    policies: Annotated[Path, typer.Option(metavar="DIR", help="Folder of policy files; watched.")] = Path("policies"),
     data: Data = DEFAULT_DATA,
     socket_dir: Annotated[
         Path | None,
-        typer.Option(help="Worker i listens on worker-<i>.sock in it.  [default: <data>/run]", show_default=False),
+        typer.Option(
+            metavar="DIR", help="Worker i listens on worker-<i>.sock in it.  [default: <data>/run]", show_default=False
+        ),
     ] = None,
     workers: Workers = 1,
     warm: Warm = "",
     cold: Cold = "",
     metrics_listen: MetricsListen = "",
     refresh_url: Annotated[
-        str, typer.Option(help="Where background refreshes go: unix:<path> or http://HOST:PORT.")
+        str, typer.Option(metavar="URL", help="Where background refreshes go: unix:<path> or http://HOST:PORT.")
     ] = "",
     refresh_cluster: Annotated[
         list[str] | None,
@@ -46,19 +48,22 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    revision: Annotated[str, typer.Option(help="Revision of the application, part of every key.")] = "",
-    pod_labels: Annotated[Path, typer.Option(help="The pod's labels, from the downward API.")] = Path(
+    revision: Annotated[str, typer.Option(metavar="NAME", help="Revision of the application, part of every key.")] = "",
+    pod_labels: Annotated[Path, typer.Option(metavar="FILE", help="The pod's labels, from the downward API.")] = Path(
         "/etc/podinfo/labels"
     ),
     keys: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the signing keys.  [default: <data>/keys, made at first start]", show_default=False
+            metavar="DIR",
+            help="Folder of the signing keys.  [default: <data>/keys, made at first start]",
+            show_default=False,
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="File with the token for purges.  [default: <data>/admin.token, made at first start]",
             show_default=False,
         ),
@@ -68,6 +73,7 @@ def serve(
         typer.Option(
             min=0.01,
             max=600,
+            metavar="SECONDS",
             help="Seconds that Envoy waits for a reply (message_timeout); look-ups end a little earlier."
             "  [default: what the policies need at the start]",
             show_default=False,
@@ -76,7 +82,9 @@ def serve(
     drain_timeout: DrainTimeout = 10.0,
     log_level: LogLevel = "info",
     log_requests: LogRequests = False,
-    log_format: Annotated[Format, typer.Option(help="auto: readable on a terminal, else JSON.")] = "auto",
+    log_format: Annotated[
+        Format, typer.Option(metavar="FORMAT", help="json, console, or auto: readable on a terminal, else JSON.")
+    ] = "auto",
     parent: Annotated[int, typer.Option(hidden=True)] = 0,
 ) -> None:
     """Run the sidecar alone: ext_proc workers on unix sockets, under the policies of a folder.

@@ -7,6 +7,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,7 +27,7 @@ from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.sources import FolderSource
 from meshcache.policy.trust import parse_network
 from meshcache.policy.values import cold_url, warm_url
-from meshcache.process import FolderLock, StartError, bind_tcp, bind_unix, make_folder, parse_address
+from meshcache.process import FolderLock, StartError, UsageError, bind_tcp, bind_unix, make_folder, parse_address
 
 if TYPE_CHECKING:
     import socket
@@ -96,30 +97,37 @@ class SidecarOptions:
 
 
 def check_store_urls(warm: str, cold: str) -> None:
-    """Refuse what no worker could open, by the rules that hold for a CacheConfig. Raises `StartError`."""
+    """Refuse what no worker could open, by the rules that hold for a CacheConfig. Raises `UsageError`."""
     for option, text, check in (("--warm", warm, warm_url), ("--cold", cold, cold_url)):
         try:
             if text:
                 check(text)
         except ValueError as error:
-            raise StartError(f"{option}: {error}") from error
+            raise UsageError(f"{option}: {error}") from error
+
+
+def check_refresh_url(url: str) -> None:
+    """Refuse what no refresh could be sent to. Raises `UsageError`."""
+    parts = urlsplit(url)
+    if url and not (url.removeprefix("unix:") if parts.scheme == "unix" else parts.scheme == "http" and parts.netloc):
+        raise UsageError(f"--refresh-url {url!r} is not unix:<path> or http://HOST:PORT")
 
 
 def check_refresh_clusters(options: SidecarOptions) -> None:
-    """Refuse names that no policy could hold, and names without a listener that knows them. Raises `StartError`."""
+    """Refuse names that no policy could hold, and names without a listener that knows them. Raises `UsageError`."""
     for name in options.refresh_clusters:
         refresh_cluster_name(name)
     if options.refresh_clusters and not options.refresh_url.startswith("unix:"):
-        raise StartError("--refresh-cluster needs Envoy's refresh listener: --refresh-url unix:<path>")
+        raise UsageError("--refresh-cluster needs Envoy's refresh listener: --refresh-url unix:<path>")
 
 
 def check_ranges(networks: tuple[str, ...]) -> None:
-    """Refuse what is no address range. Raises `StartError`."""
+    """Refuse what is no address range. Raises `UsageError`."""
     for network in networks:
         try:
             parse_network(network)
         except ValueError as error:
-            raise StartError(f"--show-all-to: {error}") from None
+            raise UsageError(f"--show-all-to: {error}") from None
 
 
 async def run_sidecar(options: SidecarOptions) -> int:
@@ -137,13 +145,13 @@ async def run_sidecar(options: SidecarOptions) -> int:
 
 
 def fail(error: Exception) -> int:
-    """Say on stderr what is wrong; returns the exit status 1."""
+    """Say on stderr what is wrong; returns the exit status: 2 for wrong usage, else 1."""
     if isinstance(error, PolicyErrors):
         text = f"meshcache: the policies are refused, and there is no earlier set to serve by:\n{error}"
     else:
         text = f"meshcache: {str(error) or type(error).__name__}"
     sys.stderr.write(logs.redact(text) + "\n")
-    return 1
+    return 2 if isinstance(error, UsageError) else 1
 
 
 class _Purges:
@@ -194,6 +202,7 @@ class _Sidecar:
         """Everything that can fail comes before the first worker."""
         options = self._options
         check_store_urls(options.warm_url, options.cold_url)
+        check_refresh_url(options.refresh_url)
         check_refresh_clusters(options)
         check_ranges(options.show_all_to)
         make_folder(options.data, "data")

@@ -14,7 +14,7 @@ import msgspec
 
 from meshcache.cli.checks import cached_path, check_warm, parse_origin, parse_refresh_clusters, policy_folder
 from meshcache.cli.parts import EnvoyPart, ModulePart, Part, keep
-from meshcache.cli.paths import DEFAULT_DATA, admin_socket
+from meshcache.cli.paths import DEFAULT_DATA, admin_socket, own_name
 from meshcache.cli.sidecar import check_store_urls, fail
 from meshcache.envoy.binary import EnvoyError
 from meshcache.envoy.bootstrap import BootstrapOptions
@@ -310,6 +310,7 @@ class _Stack:
             ]
         width = max(len(command) for command, _ in tries)
         data = "" if options.data == DEFAULT_DATA else f" --data {options.data}"
+        command = own_name()
         lines = [
             f"meshcache is ready on {base} in front of {target}",
             "",
@@ -318,7 +319,8 @@ class _Stack:
             f"policies  {self._policies.absolute()}{'  (copied from the examples)' if made else ''}"
             "  edit them: in effect within a second",
             f"metrics   http://{status.metrics_address}/metrics",
-            f"status    meshcache status{data}",
+            f"status    {command} status{data}",
+            f"purge     {command} purge{data} --url {base}{path}",
             "stop      Ctrl-C",
         ]
         if status.policies.refusal is not None:

@@ -17,7 +17,7 @@ TIMEOUT = 5.0
 
 
 def status(
-    data: Annotated[Path, typer.Option(help="Data folder of the running meshcache.")] = DEFAULT_DATA,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Data folder of the running meshcache.")] = DEFAULT_DATA,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show policies, workers and tiers of the running meshcache; exit status 0 only when all is well.

@@ -25,12 +25,18 @@ from meshcache.cli.paths import DEFAULT_DATA
 
 def up(
     origin: Annotated[
-        str, typer.Option(help="Origin to cache, http://HOST:PORT or https://HOST; else a demo origin is started.")
+        str,
+        typer.Option(
+            metavar="URL", help="Origin to cache, http://HOST:PORT or https://HOST:PORT; else a demo origin is started."
+        ),
     ] = "",
-    listen: Annotated[str, typer.Option(help="HOST:PORT on which Envoy answers; port 0: any.")] = "127.0.0.1:8080",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where Envoy answers; port 0: any.")
+    ] = "127.0.0.1:8080",
     policies: Annotated[
         Path | None,
         typer.Option(
+            metavar="DIR",
             help="Folder of policy files; watched.  [default: ./policies, made from the examples when absent]",
             show_default=False,
         ),
@@ -40,7 +46,7 @@ def up(
     workers: Workers = 1,
     data: Data = DEFAULT_DATA,
     metrics_listen: MetricsListen = "",
-    latency_ms: Annotated[int, typer.Option(min=0, max=30_000, help="Delay of the demo origin.")] = 150,
+    latency_ms: Annotated[int, typer.Option(min=0, max=30_000, metavar="MS", help="Delay of the demo origin.")] = 150,
     origin_timeout: OriginTimeout = 300.0,
     refresh_cluster: RefreshClusters = None,
     drain_timeout: DrainTimeout = 10.0,

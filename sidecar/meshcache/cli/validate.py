@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def validate(
     paths: Annotated[
-        list[Path] | None, typer.Argument(help="Policy files, or folders of them; `policies` when none is given.")
+        list[Path] | None,
+        typer.Argument(metavar="[PATH]...", help="Policy files, or folders of them; `policies` when none is given."),
     ] = None,
     refresh_cluster: Annotated[
         list[str] | None,

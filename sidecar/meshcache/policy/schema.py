@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, NoReturn
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -22,7 +22,7 @@ Percent = Annotated[float, BeforeValidator(parse_percent)]
 Name = Annotated[str, BeforeValidator(v.name)]
 HeaderName = Annotated[str, BeforeValidator(v.header_name)]
 CookieName = Annotated[str, BeforeValidator(v.cookie_name)]
-Deadline = Annotated[Duration, Field(gt=0, le=10)]
+Deadline = Annotated[Duration, AfterValidator(v.deadline)]
 
 
 def refuse(field: str | tuple[str, ...], message: str, hint: str = "") -> NoReturn:

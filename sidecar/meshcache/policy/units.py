@@ -92,4 +92,9 @@ def parse_percent(value: object) -> float:
     match = _PERCENT.fullmatch(str(value))
     if match is None or float(match[1]) > 100:
         raise ValueError(f"expected a percentage from 0 to 100, such as 70 or 70%, got {_shown(value)}")
-    return float(Decimal(match[1]) / 100)
+    number = Decimal(match[1])
+    if 0 < number < 1 and not str(value).endswith("%"):
+        # Who writes 0.7 here most often means 70 percent.
+        meant = f"{float(number * 100):g}"
+        raise ValueError(f"expected a percentage such as 70 or 70%, got {value}: write {meant}, or {value}%")
+    return float(number / 100)

@@ -261,7 +261,15 @@ def cold_url(value: object) -> str:
 
 
 MOST_WAIT: Final = 60.0
+MOST_DEADLINE: Final = 10.0
 """Seconds that a policy may let requests wait for another's answer: Envoy has to know a bound from the start."""
+
+
+def deadline(seconds: float) -> float:
+    """How long a tier may take for a look-up."""
+    if not 0.0 < seconds <= MOST_DEADLINE:
+        raise ValueError(f"expected a duration above 0s and at most {MOST_DEADLINE:.0f}s, for example 50ms")
+    return seconds
 
 
 def max_wait(seconds: float) -> float:

@@ -1,0 +1,37 @@
+"""What `meshcache --help` says: one line for each command, and an example for each."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshcache.cli import main
+from meshcache.cli.app import COMMANDS
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_every_command_is_told_whole_in_its_line(shown) -> None:
+    text = shown()
+    assert text == shown("--help")
+    for name, command in COMMANDS.items():
+        assert f"  {name:<13} {command.summary}\n" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_an_example_and_says_what_its_values_are(shown, name: str) -> None:
+    text = shown(name, "--help")
+    assert f"Example: meshcache {name} " in text
+    # The types of the library behind it, such as <list[str]>, are no help.
+    assert "<list[str]" not in text
+    assert "<str>" not in text
