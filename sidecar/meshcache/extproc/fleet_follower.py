@@ -249,6 +249,8 @@ class FleetFollower:
 
     async def _beat(self) -> None:
         while True:
+            # Before anything is looked at: what changes from here on is for the next round.
+            self._poked.clear()
             state = self._state()
             due = time.monotonic() - self._announced_at >= BEAT
             if self._connected and (due or self._announced != (state.applied, state.waiting)):
@@ -260,7 +262,6 @@ class FleetFollower:
                 except (TierError, TimeoutError):
                     self._announced = None
                 self._announced_at = time.monotonic()
-            self._poked.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BEAT):
                     await self._poked.wait()

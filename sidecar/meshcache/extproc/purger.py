@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from meshcache.engine.purge_state import NUMBER_BITS, Header, PurgeState
+from meshcache.engine.purge_state import generation as generation_of
 from meshcache.engine.purges import PurgeKind, Rule, parse_value
 from meshcache.policy.identity import subject_hash
 
@@ -234,14 +235,18 @@ class Purger:
         written = await self._book.add(list(zip(rules, generations, strict=True)))
         state = self._book.state
         own = PurgeState(Header(state.incarnation, number=first if written else 0), self._book.keying)
+        number = 0
         for rule in rules:
             step = self._book.known.get(rule.uid)
             if step is not None:
                 own.apply(step)
+                # Not the newest of the log: other pods may have made rules meanwhile.
+                number = max(number, step.number)
+        number = number or state.number
         purge = _Purge(
             id=secrets.token_hex(8),
-            generation=state.generation,
-            number=state.number,
+            generation=generation_of(state.incarnation, number),
+            number=number,
             uids=frozenset(rule.uid for rule in rules),
             job=self._sweeper.begin(own),
             widened=not written,
