@@ -58,7 +58,7 @@ async def _stored(mesh: Mesh, path: str) -> bool:
     return await mesh.settled(path)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_races_of_purges_with_requests(local, origin, path, name):
     content = Changing(origin, path, f"tag-{name}")
     watchers = await race([local], content, RACES)
@@ -67,7 +67,7 @@ async def test_races_of_purges_with_requests(local, origin, path, name):
     assert content.origin.count(path) < watchers.answers
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_races_over_two_pods_on_one_store(pods, origin, path, name):
     content = Changing(origin, path, f"tag-{name}")
     watchers = await race(pods, content, RACES)
