@@ -84,5 +84,9 @@ def _readable(status: Status) -> str:
         f"tier {tier.name:<5}{'breaker open' if tier.breaker_open else 'ok'}  errors {tier.errors:g}  {tier.store}"
         for tier in status.tiers
     ]
+    purges = status.purges
+    owed = f"  {purges.owed} owed to other pods" if purges.owed else ""
+    away = "" if purges.following else "  those of other pods do not come in"
+    lines.append(f"purges    {purges.rules} kept  this pod is {purges.pod}{owed}{away}")
     lines += [f"condition {item.type} is false: {item.message}" for item in status.conditions if not item.status]
     return "\n".join(lines)
