@@ -12,20 +12,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass, field, replace
-from textwrap import indent
 from typing import TYPE_CHECKING, Any, Self
 
 from cache_origin import Clock, Origin, OriginRefresher, Reply
+from engine_doubles import CountingMeter, SlowTier
 from lease_doubles import PodLeases, Pods
 from meshcache.engine.cache import Cache
 from meshcache.engine.outcome import Answer, Forward, Wait
 from meshcache.extproc import wire
 from meshcache.extproc.waits import LoopWaits
 from meshcache.message import Headers, Peer, Request, Response
-from meshcache.policy.compile import Surroundings, compile_documents
-from meshcache.policy.documents import Documents
 from meshcache.tiers.board import Board
 from meshcache.tiers.hooks import NoHooks
 from meshcache.tiers.lmdb import LmdbTier
@@ -34,6 +31,7 @@ from meshcache.tiers.objects import ObjectTier
 from meshcache.tiers.presence import Presence
 from meshcache.tiers.signing import Keyring
 from meshcache.tiers.stack import TierStack
+from policy_texts import SECRET, compiled
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
@@ -42,98 +40,8 @@ if TYPE_CHECKING:
     from meshcache.engine.exchange import Exchange
     from meshcache.engine.outcome import Pass
     from meshcache.message import Token
-    from meshcache.policy.snapshot import Snapshot
-    from meshcache.tiers.base import Tier, TierRead
 
 HOST = "example.com"
-SECRET = b"secret of the assignment in tests"
-
-# Long deadlines: the tests judge decisions, and a slow machine must not change them.
-TIERS = """
-hot: {ttl: 10m, maxObjectBytes: 1Mi, deadline: 5s}
-warm: {ttl: 1h, maxObjectBytes: 2Mi, deadline: 5s}
-cold: {ttl: 24h, maxObjectBytes: 4Mi, deadline: 5s}
-"""
-
-
-def policies(*, config: str = "", more: str = "", name: str = "p", **spec: str) -> str:
-    """Policy documents: one policy with the given parts of its `spec` (YAML), for every path, and `more` documents."""
-    # Tests of other things have several requests for one key under way without one waiting for the other.
-    spec = {"tiers": TIERS, "collapse": "{enabled: false}"} | spec
-    ref = f"{{name: {name}}}"
-    parts = "\n".join(f"{part}:\n{indent(text.strip(), '  ')}" for part, text in spec.items())
-    documents = [
-        f"kind: CachePolicy\nmetadata: {{name: {name}}}\nspec:\n{indent(parts, '  ')}",
-        f"kind: CacheRoute\nmetadata: {{name: all}}\nspec: {{match: [{{path: {{prefix: /}}}}], policyRef: {ref}}}",
-    ]
-    if "trust:" not in config:
-        # Tests look behind what strangers are told.
-        config += "\ntrust: {cacheStatus: {from: [any]}}"
-    if config:
-        documents.append(f"kind: CacheConfig\nmetadata: {{name: default}}\nspec:\n{indent(config.strip(), '  ')}")
-    if more:
-        documents.extend(more.strip().split("\n---\n"))
-    return "\n---\n".join(f"apiVersion: meshcache.dev/v1alpha1\n{document}" for document in documents)
-
-
-def compiled(text: str, generation: int = 1, refresh_clusters: Iterable[str] | None = None) -> Snapshot:
-    """The snapshot of policy documents given as one text."""
-    around = None if refresh_clusters is None else Surroundings(refresh_clusters=frozenset(refresh_clusters))
-    documents = Documents.of([("test.yaml", text)])
-    return compile_documents(documents, generation=generation, secret=SECRET, surroundings=around)
-
-
-class CountingMeter:
-    """A `Meter` that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.requests: list[tuple[str, str, str, str, str]] = []
-        self.stores: list[str] = []
-        self.refreshes: list[str] = []
-        self.refresh_causes: list[str] = []
-        self.collapses: Counter[str] = Counter()
-        self.bytes_served: Counter[str] = Counter()
-        self.units_missing: Counter[str] = Counter()
-
-    def request(self, decision: str, reason: str, tier: str, route: str, arm: str) -> None:
-        self.requests.append((str(decision), str(reason), str(tier), route, arm))
-
-    def stored(self, outcome: str) -> None:
-        self.stores.append(str(outcome))
-
-    def stage(self, stage: str, seconds: float) -> None:
-        pass
-
-    def collapsed(self, outcome: str) -> None:
-        self.collapses[str(outcome)] += 1
-
-    def refreshed(self, outcome: str, cause: str) -> None:
-        self.refreshes.append(str(outcome))
-        self.refresh_causes.append(str(cause))
-
-    def served(self, tier: str, size: int) -> None:
-        self.bytes_served[tier] += size
-
-    def missing_unit(self, experiment: str) -> None:
-        self.units_missing[experiment] += 1
-
-
-class SlowTier:
-    """A tier that can be held: `get` waits while `may_go` is not set."""
-
-    def __init__(self, tier: Tier) -> None:
-        self._tier = tier
-        self.name = tier.name
-        self.on_board = tier.on_board
-        self.may_go = asyncio.Event()
-        self.may_go.set()
-
-    async def get(self, key: bytes, resource: bytes) -> TierRead:
-        await self.may_go.wait()
-        return await self._tier.get(key, resource)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tier, name)
 
 
 @dataclass

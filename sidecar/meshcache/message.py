@@ -49,6 +49,18 @@ class Headers:
         """The values of `name`, one for each field line, in order."""
         return [value for key, value in self.fields if key == name]
 
+    def cookies(self) -> Iterator[Field]:
+        """Name and value of each cookie of a request (RFC 6265 section 4.2.1), as they were sent.
+
+        Only the blanks that separate two are left out: an origin may tell `a=1` from `a=1 `, and so does who asks here.
+        One without `=` has an empty value.
+        """
+        if "cookie" in self._joined:
+            for line in self.get_all("cookie"):
+                for pair in line.split(";"):
+                    name, _, value = pair.lstrip(" \t").partition("=")
+                    yield name, value
+
     def without(self, names: frozenset[str] | set[str]) -> Headers:
         """A copy that lacks every field in `names`."""
         return Headers(item for item in self.fields if item[0] not in names)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cache_harness import compiled
 from meshcache.cli.checks import cached_path
+from policy_texts import compiled
 
 HEAD = "apiVersion: meshcache.dev/v1alpha1\n"
 POLICY = HEAD + "kind: CachePolicy\nmetadata: {name: p}\nspec: {freshness: {defaultTtl: 60s}}\n"

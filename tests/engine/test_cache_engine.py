@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cache_harness import Rig, Sent, policies
+from cache_harness import Rig, Sent
 from cache_origin import Reply, by_field
+from policy_texts import experiment, policies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,15 +22,7 @@ BY_SCORE = policies(
 
 # -- invalidation -------------------------------------------------------------------------------------------------
 
-EXPERIMENT = """
-kind: CacheExperiment
-metadata: {name: e}
-spec:
-  routeRef: {name: all}
-  unit: [{header: x-user-id}]
-  arms:
-    - {name: one, policyRef: {name: p}, weight: 1}
-    - {name: two, policyRef: {name: other}, weight: 0, force: [{header: x-canary, exact: v2}]}
+OTHER_POLICY = """
 ---
 kind: CachePolicy
 metadata: {name: other}
@@ -48,7 +41,7 @@ async def test_an_unsafe_request_that_succeeds_makes_everything_for_its_target_i
     text = policies(
         freshness="{defaultTtl: 60s}",
         placement="{hotAt: 70, warmAt: 30}",
-        more=EXPERIMENT,
+        more=experiment(second="other") + OTHER_POLICY,
         config="trust: {canaryHeader: {from: [any]}, scoreHeader: {from: [any]}}",
     )
     async with Rig(tmp_path, text, workers=2) as rig:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from meshcache.message import Peer
+from policy_texts import experiment, policies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,22 +52,11 @@ async def test_an_authorized_caller_may_validate_what_was_stored_for_all(tmp_pat
 
 # -- arms, score and revision -------------------------------------------------------------------------------------
 
-EXPERIMENT = """
-kind: CacheExperiment
-metadata: {name: e}
-spec:
-  routeRef: {name: all}
-  unit: [{header: x-user-id}]
-  arms:
-    - {name: one, policyRef: {name: p}, weight: 1}
-    - {name: two, policyRef: {name: p}, weight: 0, force: [{header: x-canary, exact: v2}]}
-"""
-
 
 async def test_arms_keep_their_own_answers(tmp_path: Path) -> None:
     text = policies(
         freshness="{defaultTtl: 60s}",
-        more=EXPERIMENT,
+        more=experiment(),
         config="trust: {canaryHeader: {from: [{addresses: [10.0.0.1]}]}, cacheStatus: {from: [any]}}",
     )
     async with Rig(tmp_path, text) as rig:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from meshcache.engine.records import StoredResponse
 from meshcache.message import Headers, Response
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,9 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cache_harness import Got, Rig, Sent, policies
+from cache_harness import Got, Rig, Sent
 from cache_origin import Reply
 from meshcache.message import Headers, Request
+from policy_texts import policies
 
 PATHS = ("/a", "/b")
 

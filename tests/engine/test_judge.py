@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cache_harness import compiled, policies
 from cache_origin import START
 from meshcache.engine.judge import Use, judge, may_stand_in, use
 from meshcache.engine.records import StoredResponse
 from meshcache.message import Headers
 from meshcache.rfc.fields import format_http_date
+from policy_texts import compiled, policies
 
 if TYPE_CHECKING:
     from meshcache.engine.judge import Judgement

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache_harness import compiled, policies
 from meshcache.engine.key import _remembered_key, cache_key, normalised_query, resource_ids, variant_key
 from meshcache.message import Headers, Peer, Request
 from meshcache.policy.compiled import KeySpec
+from policy_texts import compiled, experiment, policies
 
 if TYPE_CHECKING:
     from meshcache.engine.key import CacheKey
@@ -107,6 +107,13 @@ def test_what_many_applications_take_for_the_target_tells_answers_apart(by: KeyS
 )
 def test_what_says_nothing_new_of_the_target_does_not(field: tuple[str, str]) -> None:
     assert key(headers=(field,)) == key()
+
+
+@pytest.mark.parametrize("written", ["sid=a\xa0", "sid=a ", "sid= a", "sid =a", "sid=a\x1f"])
+def test_white_space_that_an_origin_may_take_for_part_of_a_cookie_makes_another_key(written: str) -> None:
+    plain = key(headers=(("cookie", "x=1; sid=a"),), by=spec_with_cookies)
+    assert key(headers=(("cookie", f"x=1;  {written}"),), by=spec_with_cookies) != plain
+    assert key(headers=(("cookie", "x=1;\tsid=a"),), by=spec_with_cookies) == plain
 
 
 def test_a_cookie_that_repeats_is_not_one_cookie_of_both_values() -> None:
@@ -233,15 +240,7 @@ def test_any_octet_and_any_revision_makes_a_key() -> None:
     assert key(f"/{octets}", (("x-a", octets),), by=spec("{headers: [x-a]}"), revision="v\udcff\N{SNOWMAN}")
 
 
-EXPERIMENT = """
-kind: CacheExperiment
-metadata: {name: e}
-spec:
-  routeRef: {name: all}
-  unit: [{header: x-user-id}]
-  arms:
-    - {name: one, policyRef: {name: p}, weight: 1}
-    - {name: two, policyRef: {name: p}, weight: 0, force: [{header: x-canary, exact: v2}]}
+OTHER_ROUTE = """
 ---
 kind: CacheRoute
 metadata: {name: other}
@@ -250,7 +249,7 @@ spec: {match: [{path: {prefix: /other}}], policyRef: {name: p}}
 
 
 def test_arms_and_routes_under_one_policy_do_not_share() -> None:
-    snapshot = compiled(policies(more=EXPERIMENT, config="trust: {canaryHeader: {from: [any]}}"))
+    snapshot = compiled(policies(more=experiment() + OTHER_ROUTE, config="trust: {canaryHeader: {from: [any]}}"))
     asked = replace(request(), peer=Peer("10.0.0.1"))
     namespaces = {
         snapshot.select(asked).namespace,

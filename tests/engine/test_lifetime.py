@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cache_harness import compiled, policies
 from cache_origin import START
 from meshcache.engine.lifetime import lifetime
 from meshcache.message import Headers
 from meshcache.rfc.targeted import response_directives
+from policy_texts import compiled, policies
 
 
 def granted(yaml: str, *, status: int = 200, explicit: int | None = None) -> float | None:

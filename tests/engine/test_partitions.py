@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cache_harness import SECRET, Rig, policies
+from cache_harness import Rig
 from meshcache.message import Peer, Token
 from meshcache.policy.identity import subject_hash
+from policy_texts import SECRET, policies
 
 if TYPE_CHECKING:
     from pathlib import Path

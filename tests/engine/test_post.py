@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cache_harness import HOST, Rig, policies
+from cache_harness import HOST, Rig
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cache_harness import Got, Rig, policies
+from cache_harness import Got, Rig
+from policy_texts import policies
 
 MIB = 1 << 20
 BODY = b"x" * (2 * MIB)

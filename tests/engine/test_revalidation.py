@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cache_harness import Got, Rig, Sent, policies
+from cache_harness import Got, Rig, Sent
 from cache_origin import START, Reply
 from meshcache.engine.answers import NO_ANSWER
 from meshcache.rfc.fields import format_http_date
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from meshcache.rfc.fields import format_http_date
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from cache_origin import Reply
 from meshcache.message import Token
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path

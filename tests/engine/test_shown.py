@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from meshcache.message import Peer
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from cache_origin import Reply
 from meshcache.engine.key import RETARGETING
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,10 @@ from envoy_streams import Stream, body, of_request, request, response, trailers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from meshcache.engine.exchange import Exchange
 from meshcache.extproc.conversation import ExternalProcessor
+from policy_texts import policies
 
 PLAIN = policies(freshness="{defaultTtl: 60s, staleIfError: 5m}")
 

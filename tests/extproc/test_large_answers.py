@@ -14,9 +14,10 @@ from envoy_data_plane.envoy.service.ext_proc.v3 import ProcessingResponse as Kno
 from envoy_streams import Stream, body, request, response
 from grpc.aio import EOF
 
-from cache_harness import HOST, Rig, policies
+from cache_harness import HOST, Rig
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.message import Request
+from policy_texts import policies
 
 MIB = 1 << 20
 BODY = random.Random(3).randbytes(2 * MIB + 77)

@@ -12,10 +12,11 @@ from envoy_streams import Stream, body, request, response
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from meshcache.extproc.request_log import LONGEST, LoggedMeter, LoggingProcessor, _shown
 from meshcache.observe import logs
 from meshcache.observe.metrics import Metrics
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from envoy_streams import Stream, body, request, response
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from meshcache.engine.ports import RefreshError, RefreshRequest
 from meshcache.engine.storing.fill import CopyBudget
 from meshcache.extproc.conversation import ExternalProcessor
@@ -17,6 +17,7 @@ from meshcache.extproc.metering import EngineMeter
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.message import Headers
 from meshcache.observe.metrics import Metrics
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path

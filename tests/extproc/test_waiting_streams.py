@@ -12,10 +12,11 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, 
 from envoy_streams import body, request, response
 from grpc.aio import EOF
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from meshcache.extproc import wire
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.waits import LoopWaits
+from policy_texts import policies
 
 
 def fresh() -> ProcessingRequest:

@@ -15,7 +15,6 @@ import msgspec
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from google.protobuf.message import DecodeError
 
-from cache_harness import SECRET
 from meshcache.engine import admission, key, paths, purges
 from meshcache.extproc import control, wire
 from meshcache.message import Headers, Request, split_authority
@@ -47,6 +46,7 @@ from meshcache.rfc import (
 )
 from meshcache.tiers.envelope import BadEnvelope, front_of, unseal
 from meshcache.tiers.signing import Keyring
+from policy_texts import SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from cache_harness import HOST, compiled, policies
+from cache_harness import HOST
 from meshcache.message import Headers, Request
 from model.origin import Origin
 from model.rules import Asked, Policy, Said, Wanted
 from model.witness import Witness
 from model.wording import STYLES, date, policy_text, request_directives
 from model.world import START, TICK, Flight, Reply, Stage, World
+from policy_texts import compiled, policies
 
 if TYPE_CHECKING:
     from meshcache.policy.snapshot import Snapshot

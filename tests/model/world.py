@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 
-from cache_harness import HOST, SECRET, CountingMeter
+from cache_harness import HOST
+from engine_doubles import CountingMeter
 from meshcache.decisions import TierName
 from meshcache.engine.cache import Cache
 from meshcache.engine.outcome import Answer, Forward, Wait
@@ -27,6 +28,7 @@ from meshcache.tiers.board import Board
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.signing import Keyring
 from meshcache.tiers.stack import TierStack
+from policy_texts import SECRET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence

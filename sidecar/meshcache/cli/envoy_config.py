@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from meshcache.cli.options import OriginTimeout, Workers
+from meshcache.cli.paths import DEFAULT_DATA, run_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +28,14 @@ def envoy_config(
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where Envoy answers.")] = "127.0.0.1:8080",
     workers: Workers = 1,
     socket_dir: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="Folder of the sidecar's sockets, as in `meshcache serve --socket-dir`."),
-    ] = Path("/run/meshcache"),
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the sidecar's sockets, as in `meshcache serve --socket-dir`."
+            f"  [default: {run_folder(DEFAULT_DATA)}, as there]",
+            show_default=False,
+        ),
+    ] = None,
     policies: Annotated[
         Path | None,
         typer.Option(
@@ -70,6 +76,8 @@ def envoy_config(
     from meshcache.policy.errors import PolicyErrors
     from meshcache.process import StartError, UsageError
 
+    # Envoy may be started in another folder than this was called in.
+    socket_dir = (socket_dir or run_folder(DEFAULT_DATA)).absolute()
     sockets = [socket_dir / f"worker-{index}.sock" for index in range(workers)]
     try:
         timeout = _timeout(policies)

@@ -10,9 +10,14 @@ from typing import Final
 DEFAULT_DATA: Final = Path(".meshcache")
 
 
+def run_folder(data: Path) -> Path:
+    """Where the sockets are of a sidecar with this data folder, unless it is told otherwise."""
+    return data / "run"
+
+
 def admin_socket(data: Path) -> Path:
     """Where the admin API of the sidecar with this data folder listens."""
-    return data / "run" / "admin.sock"
+    return run_folder(data) / "admin.sock"
 
 
 def shipped_policies() -> Path:

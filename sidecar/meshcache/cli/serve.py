@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from meshcache.cli.options import Cold, Data, DrainTimeout, LogLevel, LogRequests, MetricsListen, Warm, Workers
-from meshcache.cli.paths import DEFAULT_DATA
+from meshcache.cli.paths import DEFAULT_DATA, run_folder
 
 Format = Literal["auto", "json", "console"]
 
@@ -101,7 +101,7 @@ def serve(
     options = SidecarOptions(
         policies=policies,
         data=data,
-        socket_dir=socket_dir or data / "run",
+        socket_dir=socket_dir or run_folder(data),
         workers=workers,
         warm_url=warm,
         cold_url=cold,

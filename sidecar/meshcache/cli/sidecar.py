@@ -17,7 +17,7 @@ from meshcache.admin.server import EmbeddedServer
 from meshcache.admin.token import FILE_NAME as TOKEN_FILE
 from meshcache.admin.token import Token, TokenError
 from meshcache.cli.options import DEFAULT_METRICS_LISTEN, refresh_cluster_name
-from meshcache.cli.paths import admin_socket
+from meshcache.cli.paths import admin_socket, run_folder
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.purger import PurgeRequest, PurgeResult
@@ -206,7 +206,7 @@ class _Sidecar:
         check_refresh_clusters(options)
         check_ranges(options.show_all_to)
         make_folder(options.data, "data")
-        make_folder(options.data / "run", "socket")
+        make_folder(run_folder(options.data), "socket")
         self._lock.acquire()
         try:
             token = Token.load_or_create(options.token_file or options.data / TOKEN_FILE)

@@ -14,7 +14,7 @@ import msgspec
 
 from meshcache.cli.checks import cached_path, check_warm, parse_origin, parse_refresh_clusters, policy_folder
 from meshcache.cli.parts import EnvoyPart, ModulePart, Part, keep
-from meshcache.cli.paths import DEFAULT_DATA, admin_socket, own_name
+from meshcache.cli.paths import DEFAULT_DATA, admin_socket, own_name, run_folder
 from meshcache.cli.sidecar import check_store_urls, fail
 from meshcache.envoy.binary import EnvoyError
 from meshcache.envoy.bootstrap import BootstrapOptions
@@ -127,7 +127,7 @@ class _Stack:
         self._options = options
         self._log = logs.get_logger()
         self._data = options.data.absolute()
-        self._run = self._data / "run"
+        self._run = run_folder(self._data)
         self._lock = FolderLock(options.data / "up.lock")
         self._policies = options.policies or self._data
         self._metrics_listen = options.metrics_listen

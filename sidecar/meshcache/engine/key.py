@@ -105,7 +105,9 @@ def cache_key(
     extra = [*border, *[_present(headers.get(name)) for name in spec.partition_headers]]
     extra += [_present(value) for _, value in selecting_values(spec.headers, headers)]
     if spec.cookies:
-        jar = _cookies(headers)
+        jar: dict[str, list[bytes]] = {}
+        for name, value in headers.cookies():
+            jar.setdefault(name, []).append(value.encode("latin-1", "replace"))
         extra += [_join(jar.get(name, ())) for name in spec.cookies]
     said = retargeting(headers, request.scheme)
     if said:
@@ -282,15 +284,6 @@ def _resource(uri: tuple[bytes, bytes, bytes], spec: KeySpec) -> bytes:
 
 def _resource_id(host: bytes, target: bytes, query: bytes) -> bytes:
     return blake2b(_join((b"r1", host, target, query)), digest_size=16).digest()
-
-
-def _cookies(headers: Headers) -> dict[str, list[bytes]]:
-    jar: dict[str, list[bytes]] = {}
-    for line in headers.get_all("cookie"):
-        for pair in line.split(";"):
-            name, _, value = pair.strip().partition("=")
-            jar.setdefault(name, []).append(value.encode("latin-1", "replace"))
-    return jar
 
 
 def _present(value: str | None) -> bytes:

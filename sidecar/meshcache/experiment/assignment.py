@@ -81,12 +81,5 @@ def _seed(key: bytes, arm: str) -> int:
 
 
 def cookie_value(headers: Headers, name: str) -> str | None:
-    """The first value of cookie `name` (RFC 6265 section 5.4), or None when it is absent or empty."""
-    if "cookie" not in headers:
-        return None
-    for line in headers.get_all("cookie"):
-        for pair in line.split(";"):
-            key, separator, value = pair.partition("=")
-            if separator and key.strip(" \t") == name:
-                return value.strip(" \t") or None
-    return None
+    """The first value of cookie `name`, or None when it is absent or empty."""
+    return next((value for key, value in headers.cookies() if key == name), None) or None

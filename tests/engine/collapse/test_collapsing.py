@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from cache_harness import Got, Rig, Sent, policies
+from cache_harness import Got, Rig, Sent
 from cache_origin import Reply, by_field
 from meshcache.engine.collapse.herd import Herd, Member
 from meshcache.engine.collapse.place import ALONE, Place
 from meshcache.message import Headers, Request, Response
+from policy_texts import policies
 
 PATIENCE = 10.0
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cache_harness import CountingMeter
 from cache_origin import Clock
+from engine_doubles import CountingMeter
 from lease_doubles import PodLeases, Pods
 from meshcache.engine.collapse.herd import Member, State, Verdict
 from meshcache.engine.collapse.leadership import LEASE_SECONDS, SHUN_SECONDS, Leadership

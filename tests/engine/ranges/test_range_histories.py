@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cache_harness import Got, Rig, policies
+from cache_harness import Got, Rig
 from meshcache.rfc.ranges import parse_content_range
+from policy_texts import policies
 from ranged_origin import Ranged
 
 if TYPE_CHECKING:

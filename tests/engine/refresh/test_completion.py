@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cache_harness import Rig, Sent, policies
+from cache_harness import Rig, Sent
 from cache_origin import Reply
+from policy_texts import policies
 from ranged_origin import BODY, FRESH, Ranged
 
 if TYPE_CHECKING:

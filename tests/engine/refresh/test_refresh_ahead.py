@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cache_harness import Rig, compiled, policies
+from cache_harness import Rig
 from cache_origin import START
 from meshcache.engine.judge import judge
 from meshcache.engine.records import StoredResponse
 from meshcache.rfc.fields import format_http_date
+from policy_texts import compiled, policies
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cache_harness import Rig, Sent, policies
+from cache_harness import Rig, Sent
 from cache_origin import Reply
 from meshcache.engine.refresh.background import LEASE_SECONDS, RETRY_SECONDS
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path

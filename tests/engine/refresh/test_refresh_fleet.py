@@ -6,8 +6,9 @@ import asyncio
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from cache_harness import Rig, policies
+from cache_harness import Rig
 from meshcache.engine.refresh.background import ELSEWHERE_SECONDS, MOST_AT_ONCE, RETRY_SECONDS
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path

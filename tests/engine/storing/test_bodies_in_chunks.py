@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from cache_harness import HOST, Rig, policies
+from cache_harness import HOST, Rig
 from meshcache.engine.chunks import WHOLE_BYTES
 from meshcache.engine.outcome import Answer
 from meshcache.engine.records import StoredResponse
 from meshcache.message import Request, Token
+from policy_texts import policies
 
 MIB = 1 << 20
 BODY = random.Random(1).randbytes(3 * MIB + 5)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache_harness import compiled, policies
 from cache_origin import START
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.epochs import Epochs
@@ -14,6 +13,7 @@ from meshcache.engine.key import cache_key
 from meshcache.engine.storing.fill import CopyBudget, Fill, unstorable
 from meshcache.engine.target import Target
 from meshcache.message import Headers, Request, Response
+from policy_texts import compiled, policies
 
 SNAPSHOT = compiled(
     policies(

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache_harness import Rig, Sent, policies
+from cache_harness import Rig, Sent
 from cache_origin import START
 from meshcache.engine.records import StoredResponse
 from meshcache.engine.storing.succession import SLOW_SECONDS, is_older
 from meshcache.rfc.fields import format_http_date
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path
