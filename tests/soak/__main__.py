@@ -49,7 +49,7 @@ apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy
 metadata: {name: soak}
 spec:
-  tiers: {warm: {deadline: 1s}, cold: {deadline: 1s}}
+  tiers: {warm: {ttl: 60s, deadline: 1s}, cold: {ttl: 60s, deadline: 1s}}
 ---
 apiVersion: meshcache.dev/v1alpha1
 kind: CacheRoute
