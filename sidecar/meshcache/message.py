@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, KeysView, Mapping
+    from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 
 Field = tuple[str, str]
 
@@ -21,29 +21,18 @@ class Headers:
     Pseudo-headers (`:path`, `:status`) never appear here: they are attributes of `Request` and `Response`.
     """
 
-    __slots__ = ("_joined", "fields")
+    __slots__ = ("fields", "get", "names")
 
     def __init__(self, fields: Iterable[Field] = ()) -> None:
         self.fields: tuple[Field, ...] = tuple(fields)
-        joined: dict[str, str] = {}
-        repeated: dict[str, list[str]] = {}
-        for name, value in self.fields:
-            if name in joined:
-                repeated.setdefault(name, [joined[name]]).append(value)
-            else:
-                joined[name] = value
-        for name, values in repeated.items():
-            joined[name] = ", ".join(values)
-        self._joined = joined
-
-    @property
-    def names(self) -> KeysView[str]:
+        joined = dict(self.fields)
+        if len(joined) != len(self.fields):
+            joined = _joined(self.fields)
+        # Dozens of questions are put to the fields of one message: the dictionary itself answers them.
+        self.get: Callable[[str], str | None] = joined.get
+        """All values of a name joined by a comma (RFC 9110 section 5.3), or None when it is absent."""
+        self.names: KeysView[str] = joined.keys()
         """The names that are there, each once."""
-        return self._joined.keys()
-
-    def get(self, name: str) -> str | None:
-        """All values of `name` joined by a comma (RFC 9110 section 5.3), or None when it is absent."""
-        return self._joined.get(name)
 
     def get_all(self, name: str) -> list[str]:
         """The values of `name`, one for each field line, in order."""
@@ -66,7 +55,7 @@ class Headers:
         return Headers(item for item in self.fields if item[0] not in names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._joined
+        return name in self.names
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
@@ -82,6 +71,13 @@ class Headers:
 
     def __repr__(self) -> str:
         return f"Headers({list(self.fields)!r})"
+
+
+def _joined(fields: Iterable[Field]) -> dict[str, str]:
+    values: dict[str, list[str]] = {}
+    for name, value in fields:
+        values.setdefault(name, []).append(value)
+    return {name: ", ".join(lines) for name, lines in values.items()}
 
 
 LONGEST_AUTHORITY = 253 + 1 + len(":65535")

@@ -20,9 +20,10 @@ from meshcache.message import Headers, Peer, Request, Response
 from meshcache.rfc.validation import not_modified_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from envoy.service.ext_proc.v3.external_processor_pb2 import HeaderMutation
+    from google.protobuf.struct_pb2 import Value
 
     from meshcache.engine.outcome import Answer, Forward, Pass
     from meshcache.engine.records import StoredResponse
@@ -36,7 +37,7 @@ _ORIGIN_DETAILS = "via_upstream"
 class EnvoyRequest(Request):
     """A request whose attributes are read from Envoy's message only when they are asked for: most never are."""
 
-    __slots__ = ("_attributes", "_message", "_tokens")
+    __slots__ = ("_message", "_peer", "_tokens")
 
     def __init__(self, message: ProcessingRequest) -> None:
         method = authority = path = ""
@@ -68,18 +69,20 @@ class EnvoyRequest(Request):
         self.headers = headers
         self.complete = part.end_of_stream
         self._message = message
-        self._attributes: tuple[Peer, str] | None = None
+        self._peer: Peer | None = None
         self._tokens: tuple[Token, ...] | None = None
 
     @property
     def peer(self) -> Peer:  # type: ignore[override]  # read only, where the base has a plain attribute
         """See `Request`."""
-        return self._read_attributes()[0]
+        if self._peer is None:
+            self._peer = _peer_of(self._message)
+        return self._peer
 
     @property
     def cluster(self) -> str:  # type: ignore[override]
         """See `Request`."""
-        return self._read_attributes()[1]
+        return _text(_attributes_of(self._message), "xds.cluster_name")
 
     @property
     def tokens(self) -> tuple[Token, ...]:  # type: ignore[override]
@@ -87,11 +90,6 @@ class EnvoyRequest(Request):
         if self._tokens is None:
             self._tokens = verified.tokens(verified.payload(self._message))
         return self._tokens
-
-    def _read_attributes(self) -> tuple[Peer, str]:
-        if self._attributes is None:
-            self._attributes = _request_attributes(self._message)
-        return self._attributes
 
 
 def request_of(message: ProcessingRequest) -> Request:
@@ -116,23 +114,29 @@ def response_of(message: ProcessingRequest) -> Response:
     )
 
 
-def _request_attributes(message: ProcessingRequest) -> tuple[Peer, str]:
+def _attributes_of(message: ProcessingRequest) -> Mapping[str, Value]:
     attributes = message.attributes
-    if _ATTRIBUTES not in attributes:
-        return Peer(), ""
-    values = attributes[_ATTRIBUTES].fields
+    return attributes[_ATTRIBUTES].fields if _ATTRIBUTES in attributes else {}
 
-    def text(name: str) -> str:
-        value = values.get(name)
-        return "" if value is None else value.string_value
 
-    address = text("source.address")
-    cluster = text("xds.cluster_name")
+def _text(attributes: Mapping[str, Value], name: str) -> str:
+    value = attributes.get(name)
+    return "" if value is None else value.string_value
+
+
+def _peer_of(message: ProcessingRequest) -> Peer:
+    values = _attributes_of(message)
+    address = _text(values, "source.address")
     mtls = values.get("connection.mtls")
     if mtls is None or not mtls.bool_value:
-        return _peer_at(address), cluster
-    uri, dns, subject = (text(f"connection.{part}_peer_certificate") for part in ("uri_san", "dns_san", "subject"))
-    return Peer(_host(address), True, uri, dns, subject), cluster
+        return _peer_at(address)
+    return Peer(
+        _host(address),
+        True,
+        _text(values, "connection.uri_san_peer_certificate"),
+        _text(values, "connection.dns_san_peer_certificate"),
+        _text(values, "connection.subject_peer_certificate"),
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -151,11 +155,7 @@ def _host(address: str) -> str:
 
 def _from_origin(message: ProcessingRequest) -> bool:
     """Whether the origin itself sent this response; False when Envoy made it, or did not say."""
-    attributes = message.attributes
-    if _ATTRIBUTES not in attributes:
-        return False
-    values = attributes[_ATTRIBUTES].fields
-    return "response.code_details" in values and values["response.code_details"].string_value == _ORIGIN_DETAILS
+    return _text(_attributes_of(message), "response.code_details") == _ORIGIN_DETAILS
 
 
 # -- replies ---------------------------------------------------------------------------------------------------
