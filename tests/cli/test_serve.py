@@ -153,7 +153,7 @@ def test_bad_policies_at_a_restart_leave_the_last_good_ones_in_force(place):
 
 def test_what_cannot_work_is_told_in_one_line_and_starts_nothing(place):
     command = place.serve("--warm", "redis://")
-    assert command.wait() == 1
+    assert command.wait() == 2
     (line,) = command.stderr.splitlines()
     assert line.startswith("meshcache: --warm: expected a URL such as redis://")
     assert not command.started
