@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from meshcache.cli.app import COMMANDS, build
 from meshcache.decisions import BypassReason, CollapseOutcome, MissReason, NoStoreReason, RefreshOutcome
-from meshcache.engine.storing.keeper import STORED
+from meshcache.engine.storing.writer import STORED
 from meshcache.observe.metrics import CATALOGUE
 from meshcache.policy import units
 from meshcache.policy.compile import compile_documents

@@ -9,7 +9,7 @@ from hypothesis import Phase, settings
 
 from meshcache.engine import exchange, judge, lookup
 from meshcache.engine.phases import request as request_phase
-from meshcache.engine.storing import fill, keeper
+from meshcache.engine.storing import fill, keeper, rules
 from meshcache.rfc import age, stale
 from model.machine import Histories
 from model.running import run
@@ -34,7 +34,7 @@ FAULTS: dict[str, tuple[object, str, Callable[[Any], Any]]] = {
     "it forgets how long a response was on its way": (age, "corrected_initial_age", lambda _: 0.0),
     "it serves anything stale": (stale, "stale_while_revalidate_window", lambda _: 60.0),
     "it gives any stale answer for an error": (stale, "stale_if_error_window", lambda _: 60.0),
-    "it stores everything": (fill, "no_store_reason", lambda _: None),
+    "it stores everything": (rules, "no_store_reason", lambda _: None),
     "it never finds what it has stored": (lookup.Lookup, "_is_it", lambda _: False),
     "it takes every variant for the right one": (fill, "selecting_values", lambda _: ()),
     "it validates what is fresh": (request_phase, "use", lambda _: judge.Use.VALIDATE),

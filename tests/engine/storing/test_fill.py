@@ -10,7 +10,8 @@ from cache_origin import START
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.epochs import Epochs
 from meshcache.engine.key import cache_key
-from meshcache.engine.storing.fill import CopyBudget, Fill, unstorable
+from meshcache.engine.storing.fill import CopyBudget, Fill
+from meshcache.engine.storing.rules import unstorable
 from meshcache.engine.target import Target
 from meshcache.message import Headers, Request, Response
 from policy_texts import compiled, policies

@@ -16,7 +16,7 @@ from meshcache.engine.posting import answers_for_get
 from meshcache.engine.ranges.parts import PARTIAL_CONTENT, is_part
 from meshcache.engine.refresh.foreground import PATIENCE_SECONDS, refetch
 from meshcache.engine.storing.begin import begin_fill
-from meshcache.engine.storing.fill import fresh_for
+from meshcache.engine.storing.rules import fresh_for
 from meshcache.engine.storing.succession import is_error
 from meshcache.rfc.tags import TAG_FIELDS
 from meshcache.rfc.validation import confirmed_by_head, contradicts, holds, validates

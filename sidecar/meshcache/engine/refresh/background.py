@@ -15,7 +15,7 @@ from meshcache.engine.ports import RefreshError
 from meshcache.engine.records import StoredResponse
 from meshcache.engine.refresh.backoff import Backoff
 from meshcache.engine.refresh.rules import refresh_request
-from meshcache.engine.storing.fill import supersedes, unstorable
+from meshcache.engine.storing.rules import supersedes, unstorable
 from meshcache.message import Headers
 from meshcache.rfc.stale import ERROR_STATUSES
 from meshcache.rfc.validation import add_validators, validates

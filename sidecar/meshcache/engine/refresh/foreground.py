@@ -13,7 +13,7 @@ from meshcache.engine.judge import judge
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.ports import RefreshError
 from meshcache.engine.refresh.rules import refresh_request
-from meshcache.engine.storing.fill import unstorable
+from meshcache.engine.storing.rules import unstorable
 from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:

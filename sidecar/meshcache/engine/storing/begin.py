@@ -8,7 +8,7 @@ from meshcache.decisions import NoStoreReason
 from meshcache.engine.epochs import UNKNOWN
 from meshcache.engine.ranges.excerpts import part_to_keep
 from meshcache.engine.ranges.parts import PARTIAL_CONTENT
-from meshcache.engine.storing.fill import unstorable
+from meshcache.engine.storing.rules import unstorable
 from meshcache.engine.storing.succession import is_error, is_good
 
 if TYPE_CHECKING:

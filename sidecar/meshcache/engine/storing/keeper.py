@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,22 +12,19 @@ from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.admission import effective_method
 from meshcache.engine.chunks import owner_of
 from meshcache.engine.judge import judge, withheld
-from meshcache.engine.key import part_key, resource_ids, variant_key
+from meshcache.engine.key import resource_ids
 from meshcache.engine.lookup import Candidate
-from meshcache.engine.placement import earned_tiers, with_tiers_of
 from meshcache.engine.ranges.parts import (
-    MOST_REWRITTEN,
     OF_ONE_CONTENT,
-    combined,
-    completed,
     is_part,
     strong_validator_of,
     total_of,
 )
-from meshcache.engine.records import Entry, StoredResponse
-from meshcache.engine.storing.fill import NOT_REPLAYED, Fill, supersedes, unstorable
-from meshcache.engine.storing.succession import SLOW_SECONDS, is_error, is_older, yields
-from meshcache.engine.variants import with_field_set
+from meshcache.engine.records import StoredResponse
+from meshcache.engine.storing.fill import Fill
+from meshcache.engine.storing.rules import NOT_REPLAYED, supersedes, unstorable
+from meshcache.engine.storing.succession import is_older
+from meshcache.engine.storing.writer import STORED, Writer, is_sendable, of_use, tiers_of
 from meshcache.message import Headers, Response
 from meshcache.rfc.age import age_value
 from meshcache.rfc.invalidation import invalidates, other_targets
@@ -40,13 +36,12 @@ from meshcache.rfc.vary import parse_vary, selecting_values
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from meshcache.engine.judge import Judgement
     from meshcache.engine.ports import Meter, Renderer, Spool
-    from meshcache.engine.records import Record, VariantIndex
+    from meshcache.engine.records import VariantIndex
     from meshcache.engine.storing.fill import CopyBudget
     from meshcache.engine.target import Target
     from meshcache.message import Request
-    from meshcache.policy.compiled import Freshness, KeySpec, Policy
+    from meshcache.policy.compiled import KeySpec
     from meshcache.rfc.ranges import ContentRange
     from meshcache.tiers.memory import HotEntry
     from meshcache.tiers.stack import TierStack
@@ -71,10 +66,6 @@ _KEPT = frozenset(
 )
 """Reasons not to store a response that say nothing against the one that is stored already."""
 
-LINGER_SECONDS = 300.0
-"""For how long an entry is kept beyond its use: the policy may be edited so that it lasts longer, and a client may
-take it stale (`max-stale`)."""
-
 
 Told = Callable[[StoredResponse | NoStoreReason], None]
 """Hears what is stored, or why nothing is."""
@@ -95,11 +86,11 @@ class Keeper:
         self._stack = stack
         self._meter = meter
         self._render = render
-        self._clock = clock
+        self._writer = Writer(stack, render, clock)
 
     def render(self, storage: bytes, entry: HotEntry, now: float) -> None:
         """Keep the serialised head of `entry` beside it, so that its next hit need not make it."""
-        if _is_whole(entry.record):
+        if is_sendable(entry.record):
             self._stack.attach(storage, entry, self._render(entry.record), now)
 
     def begin(
@@ -151,24 +142,17 @@ class Keeper:
 
         Returns why it went nowhere, if so.
         """
-        if is_part(record):
-            outcome = self._place_part(target, record, replacing)
-        elif replacing is not None and is_part(replacing.stored):
-            # Of an older version, or no longer needed.
-            self.forget(replacing)
-            outcome = self._place(target, record, None)
-        else:
-            outcome = self._place(target, record, replacing)
+        outcome = self._writer.write(target, record, replacing)
         self._meter.stored(outcome)
         return None if outcome == STORED else NoStoreReason(outcome)
 
     def _spool(self, target: Target, replacing: Candidate | None, head: StoredResponse, size: int) -> Spool | None:
         policy = target.policy
         return self._stack.spool(
-            self._tiers(target, None if replacing is None else replacing.tier),
+            tiers_of(target, None if replacing is None else replacing.tier),
             policy.tiers,
             size=size,
-            expires_in=self._of_use(judge(head, policy.freshness), policy, head.response_time),
+            expires_in=of_use(judge(head, policy.freshness), policy, head.response_time),
             owner=owner_of(head),
             budget=self.copies,
         )
@@ -240,13 +224,13 @@ class Keeper:
         held = self._stack.memory.peek(candidate.storage)
         if held is not None and isinstance(held.record, StoredResponse) and is_older(candidate.stored, held.record):
             return
-        expires_in = self._of_use(candidate.judgement, target.policy, now)
-        self._stack.promote(self._entry(target, candidate.storage, candidate.stored, tiers, now, expires_in))
+        expires_in = of_use(candidate.judgement, target.policy, now)
+        self._stack.promote(self._writer.entry(target, candidate.storage, candidate.stored, tiers, now, expires_in))
 
     def promote_index(self, target: Target, index: VariantIndex, now: float) -> None:
         """Keep a list of variants in memory, so that the next look-up finds its variant at once."""
         expires_in = target.policy.tiers.hot.ttl
-        self._stack.promote(self._entry(target, target.key.storage, index, (TierName.HOT,), now, expires_in))
+        self._stack.promote(self._writer.entry(target, target.key.storage, index, (TierName.HOT,), now, expires_in))
 
     def not_stored(self, reason: NoStoreReason, request: Request, candidate: Candidate | None, status: int) -> None:
         """A response was not stored: when it shows that what is stored has had its day, that goes, too."""
@@ -281,143 +265,3 @@ class Keeper:
         for resource in resource_ids(request.scheme, request.authority, (request.path, *paths), specs):
             if resource != spared:
                 await self._stack.invalidate(resource)
-
-    def _place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
-        """Store under the primary key, or under a variant's with the list of variants beside it."""
-        held, known = (None, None) if replacing is None else (replacing.tier, replacing.stored)
-        if not record.selecting:
-            # It answers every request for the resource; older variants become unreachable with their list, which
-            # it has to replace wherever that would be found first.
-            tier = held if target.index is None else TierName.HOT
-            return self._write(target, target.key.storage, record, tier, known)
-        names = tuple(name for name, _ in record.selecting)
-        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, held, known)
-        if outcome == STORED and (target.index is None or target.index.field_sets[0] != names):
-            self._write_index(target, with_field_set(target.key, target.index, names))
-        return outcome
-
-    def _place_part(self, target: Target, part: StoredResponse, replacing: Candidate | None) -> str:
-        """Store a part under a key of its own, where a look-up for the whole would lead to; the whole when it is that.
-
-        `replacing` is what was found before. What is in memory now may hold more: another request has been faster.
-        """
-        names = tuple(name for name, _ in part.selecting)
-        if target.index is not None:
-            findable = bool(names)
-        else:
-            findable = not names or replacing is None or is_part(replacing.stored)
-        if not findable:
-            # To be found, it would have to take the place of a whole answer or of the list of its variants.
-            return NoStoreReason.PARTIAL
-        storage = variant_key(target.key.storage, part.selecting) if names else target.key.storage
-        place = part_key(storage)
-        entry = self._stack.hot(place, target.key.resource, target.policy.tiers, part.response_time)
-        base = replacing.stored if replacing is not None and is_part(replacing.stored) else None
-        if entry is not None and isinstance(entry.record, StoredResponse):
-            base = entry.record
-        merged = completed(part)
-        if base is not None and is_part(merged):
-            merged = combined(base, part)
-            if is_part(merged) and len(part.body) * MOST_REWRITTEN < len(merged.body):
-                return NoStoreReason.PARTIAL
-        if not is_part(merged):
-            if base is not None:
-                self._stack.delete(place)
-            return self._place(target, merged, None)
-        held = None if replacing is None else replacing.tier
-        outcome = self._write(target, place, merged, held if entry is None else TierName.HOT, base)
-        if outcome == STORED and names and (target.index is None or target.index.field_sets[0] != names):
-            self._write_index(target, with_field_set(target.key, target.index, names))
-        return outcome
-
-    def _write(
-        self,
-        target: Target,
-        storage: bytes,
-        record: StoredResponse,
-        held: TierName | None,
-        replacing: StoredResponse | None,
-    ) -> str:
-        """Write to the tiers that the caller has earned, and to where the key is `held` so far.
-
-        What `record` takes the place of was known when the origin was asked; anything else that is stored by now has
-        come in meanwhile.
-        """
-        policy = target.policy
-        now = record.response_time
-        stored = self._stack.hot(storage, target.key.resource, policy.tiers, self._clock())
-        if stored is not None and stored.record is not replacing and isinstance(stored.record, StoredResponse):
-            reason = yields(record, stored.record, policy.freshness, self._clock())
-            if reason is not None and stored.record.key == record.key:
-                return reason
-        tiers = self._tiers(target, held)
-        expires_in = self._of_use(judge(record, policy.freshness), policy, now)
-        entry = self._entry(target, storage, record, tiers, now, expires_in)
-        if is_error(record.status) or self._clock() - record.request_time > SLOW_SECONDS:
-            # Another process may have stored something in the meantime, which its memory alone knows so far.
-            entry = replace(entry, yields_to=partial(self._stays, record, policy.freshness))
-        outcome = self._stack.store(entry)
-        return outcome.refused or STORED
-
-    @staticmethod
-    def _tiers(target: Target, held: TierName | None) -> tuple[TierName, ...]:
-        tiers = earned_tiers(target.policy.placement, target.selection.score)
-        # An older copy in a faster tier would be found first: it is replaced, whoever asked.
-        return tiers if held is None else with_tiers_of(tiers, held)
-
-    def _stays(self, record: StoredResponse, freshness: Freshness, held: StoredResponse) -> bool:
-        return yields(record, held, freshness, self._clock()) is not None
-
-    def _write_index(self, target: Target, index: VariantIndex) -> None:
-        policy = target.policy
-        tiers = with_tiers_of(earned_tiers(policy.placement, target.selection.score), TierName.HOT)
-        expires_in = _longest_residence(policy)
-        self._stack.store(self._entry(target, target.key.storage, index, tiers, self._clock(), expires_in))
-
-    def _entry(
-        self,
-        target: Target,
-        storage: bytes,
-        record: Record,
-        tiers: tuple[TierName, ...],
-        now: float,
-        expires_in: float,
-    ) -> Entry:
-        in_memory = TierName.HOT in tiers
-        return Entry(
-            key=storage,
-            resource=target.key.resource,
-            record=record,
-            tiers=tiers,
-            limits=target.policy.tiers,
-            epochs=target.epochs,
-            now=now,
-            expires_in=expires_in,
-            eviction=target.policy.eviction,
-            rendered=self._render(record) if in_memory and _is_whole(record) else None,
-        )
-
-    @staticmethod
-    def _of_use(judgement: Judgement, policy: Policy, now: float) -> float:
-        """For how many seconds an entry is worth keeping: fresh, stale within a window, or to be validated."""
-        if judgement.can_validate:
-            return _longest_residence(policy)
-        left = judgement.lifetime + max(judgement.swr, judgement.sie, judgement.disconnected) - judgement.age(now)
-        if left > 0.0:
-            return left + LINGER_SECONDS
-        # Stale as it came: of use to those alone who take it so.
-        return LINGER_SECONDS if judgement.lifetime > 0.0 and judgement.may_serve_stale else 0.0
-
-
-def _is_whole(record: Record) -> TypeGuard[StoredResponse]:
-    """Whether it can be sent as it is."""
-    return isinstance(record, StoredResponse) and not is_part(record) and not record.chunks
-
-
-def _longest_residence(policy: Policy) -> float:
-    tiers = policy.tiers
-    return max(tiers.hot.ttl, tiers.warm.ttl, tiers.cold.ttl)
-
-
-STORED = "stored"
-"""The outcome of a store that succeeded; all others are `NoStoreReason`s."""

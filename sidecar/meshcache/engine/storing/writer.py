@@ -1,0 +1,198 @@
+"""The writing of records: under which keys, to which tiers, and for how long; and what they must not displace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeGuard
+
+from meshcache.decisions import NoStoreReason, TierName
+from meshcache.engine.judge import judge
+from meshcache.engine.key import part_key, variant_key
+from meshcache.engine.lookup import Candidate
+from meshcache.engine.placement import earned_tiers, with_tiers_of
+from meshcache.engine.ranges.parts import (
+    MOST_REWRITTEN,
+    combined,
+    completed,
+    is_part,
+)
+from meshcache.engine.records import Entry, StoredResponse
+from meshcache.engine.storing.succession import SLOW_SECONDS, is_error, yields
+from meshcache.engine.variants import with_field_set
+
+if TYPE_CHECKING:
+    from meshcache.engine.judge import Judgement
+    from meshcache.engine.ports import Renderer
+    from meshcache.engine.records import Record
+    from meshcache.engine.target import Target
+    from meshcache.policy.compiled import Freshness, Policy
+    from meshcache.tiers.stack import TierStack
+
+LINGER_SECONDS = 300.0
+"""For how long an entry is kept beyond its use: the policy may be edited so that it lasts longer, and a client may
+take it stale (`max-stale`)."""
+
+STORED = "stored"
+"""The outcome of a write that succeeded; all others are `NoStoreReason`s."""
+
+
+class Writer:
+    """Writes to the tiers of one process."""
+
+    def __init__(self, stack: TierStack, render: Renderer, clock: Callable[[], float]) -> None:
+        self._stack = stack
+        self._render = render
+        self._clock = clock
+
+    def write(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
+        """Write a whole answer, or a part with what is held of the same representation already: the outcome."""
+        if is_part(record):
+            return self._part(target, record, replacing)
+        if replacing is not None and is_part(replacing.stored):
+            # Of an older version, or no longer needed.
+            self._stack.delete(replacing.storage, replacing.stored)
+            replacing = None
+        return self._whole(target, record, replacing)
+
+    def _whole(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
+        """Store under the primary key, or under a variant's with the list of variants beside it."""
+        held, known = (None, None) if replacing is None else (replacing.tier, replacing.stored)
+        if not record.selecting:
+            # It answers every request for the resource; older variants become unreachable with their list, which
+            # it has to replace wherever that would be found first.
+            tier = held if target.index is None else TierName.HOT
+            return self._write(target, target.key.storage, record, tier, known)
+        names = tuple(name for name, _ in record.selecting)
+        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, held, known)
+        if outcome == STORED:
+            self._list(target, names)
+        return outcome
+
+    def _part(self, target: Target, part: StoredResponse, replacing: Candidate | None) -> str:
+        """Store a part under a key of its own, where a look-up for the whole would lead to; the whole when it is that.
+
+        `replacing` is what was found before. What is in memory now may hold more: another request has been faster.
+        """
+        names = tuple(name for name, _ in part.selecting)
+        if target.index is not None:
+            findable = bool(names)
+        else:
+            findable = not names or replacing is None or is_part(replacing.stored)
+        if not findable:
+            # To be found, it would have to take the place of a whole answer or of the list of its variants.
+            return NoStoreReason.PARTIAL
+        storage = variant_key(target.key.storage, part.selecting) if names else target.key.storage
+        place = part_key(storage)
+        entry = self._stack.hot(place, target.key.resource, target.policy.tiers, part.response_time)
+        base = replacing.stored if replacing is not None and is_part(replacing.stored) else None
+        if entry is not None and isinstance(entry.record, StoredResponse):
+            base = entry.record
+        merged = completed(part)
+        if base is not None and is_part(merged):
+            merged = combined(base, part)
+            if is_part(merged) and len(part.body) * MOST_REWRITTEN < len(merged.body):
+                return NoStoreReason.PARTIAL
+        if not is_part(merged):
+            if base is not None:
+                self._stack.delete(place)
+            return self._whole(target, merged, None)
+        held = None if replacing is None else replacing.tier
+        outcome = self._write(target, place, merged, held if entry is None else TierName.HOT, base)
+        if outcome == STORED and names:
+            self._list(target, names)
+        return outcome
+
+    def _write(
+        self,
+        target: Target,
+        storage: bytes,
+        record: StoredResponse,
+        held: TierName | None,
+        replacing: StoredResponse | None,
+    ) -> str:
+        """Write to the tiers that the caller has earned, and to where the key is `held` so far.
+
+        What `record` takes the place of was known when the origin was asked; anything else that is stored by now has
+        come in meanwhile.
+        """
+        policy = target.policy
+        now = record.response_time
+        stored = self._stack.hot(storage, target.key.resource, policy.tiers, self._clock())
+        if stored is not None and stored.record is not replacing and isinstance(stored.record, StoredResponse):
+            reason = yields(record, stored.record, policy.freshness, self._clock())
+            if reason is not None and stored.record.key == record.key:
+                return reason
+        tiers = tiers_of(target, held)
+        expires_in = of_use(judge(record, policy.freshness), policy, now)
+        entry = self.entry(target, storage, record, tiers, now, expires_in)
+        if is_error(record.status) or self._clock() - record.request_time > SLOW_SECONDS:
+            # Another process may have stored something in the meantime, which its memory alone knows so far.
+            entry = replace(entry, yields_to=partial(self._stays, record, policy.freshness))
+        outcome = self._stack.store(entry)
+        return outcome.refused or STORED
+
+    def _stays(self, record: StoredResponse, freshness: Freshness, held: StoredResponse) -> bool:
+        return yields(record, held, freshness, self._clock()) is not None
+
+    def _list(self, target: Target, names: tuple[str, ...]) -> None:
+        """Put `names` in front in the list of the resource's variants, where they are not."""
+        known = target.index
+        if known is not None and known.field_sets[0] == names:
+            return
+        index, tiers = with_field_set(target.key, known, names), tiers_of(target, TierName.HOT)
+        expires_in = _longest_residence(target.policy)
+        self._stack.store(self.entry(target, target.key.storage, index, tiers, self._clock(), expires_in))
+
+    def entry(
+        self,
+        target: Target,
+        storage: bytes,
+        record: Record,
+        tiers: tuple[TierName, ...],
+        now: float,
+        expires_in: float,
+    ) -> Entry:
+        """What the tiers are given of `record`, to be kept under the key `storage`."""
+        in_memory = TierName.HOT in tiers
+        return Entry(
+            key=storage,
+            resource=target.key.resource,
+            record=record,
+            tiers=tiers,
+            limits=target.policy.tiers,
+            epochs=target.epochs,
+            now=now,
+            expires_in=expires_in,
+            eviction=target.policy.eviction,
+            rendered=self._render(record) if in_memory and is_sendable(record) else None,
+        )
+
+
+def tiers_of(target: Target, held: TierName | None) -> tuple[TierName, ...]:
+    """The tiers that the caller has earned, and those where the key is `held` so far."""
+    tiers = earned_tiers(target.policy.placement, target.selection.score)
+    # An older copy in a faster tier would be found first: it is replaced, whoever asked.
+    return tiers if held is None else with_tiers_of(tiers, held)
+
+
+def of_use(judgement: Judgement, policy: Policy, now: float) -> float:
+    """For how many seconds an entry is worth keeping: fresh, stale within a window, or to be validated."""
+    if judgement.can_validate:
+        return _longest_residence(policy)
+    left = judgement.lifetime + max(judgement.swr, judgement.sie, judgement.disconnected) - judgement.age(now)
+    if left > 0.0:
+        return left + LINGER_SECONDS
+    # Stale as it came: of use to those alone who take it so.
+    return LINGER_SECONDS if judgement.lifetime > 0.0 and judgement.may_serve_stale else 0.0
+
+
+def is_sendable(record: Record) -> TypeGuard[StoredResponse]:
+    """Whether it can be sent as it is."""
+    return isinstance(record, StoredResponse) and not is_part(record) and not record.chunks
+
+
+def _longest_residence(policy: Policy) -> float:
+    tiers = policy.tiers
+    return max(tiers.hot.ttl, tiers.warm.ttl, tiers.cold.ttl)
