@@ -44,7 +44,7 @@ class Headers:
         Only the blanks that separate two are left out: an origin may tell `a=1` from `a=1 `, and so does who asks here.
         One without `=` has an empty value.
         """
-        if "cookie" in self._joined:
+        if "cookie" in self.names:
             for line in self.get_all("cookie"):
                 for pair in line.split(";"):
                     name, _, value = pair.lstrip(" \t").partition("=")
