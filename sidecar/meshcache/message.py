@@ -147,6 +147,10 @@ class Request:
     tokens: tuple[Token, ...] = ()
     """The tokens that Envoy has verified for it."""
 
+    def has_room(self, fields: Iterable[Field]) -> bool:  # noqa: ARG002 - for requests that have bounds
+        """Whether it can be sent on with these fields as well: its transport may have bounds."""
+        return True
+
     @property
     def uri(self) -> str:
         """The target URI as the client sent it: nothing is normalised."""

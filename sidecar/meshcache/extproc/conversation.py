@@ -23,6 +23,7 @@ from meshcache.decisions import Decision, Stage
 from meshcache.engine.outcome import Answer, Forward, Wait
 from meshcache.extproc import large as large_answers
 from meshcache.extproc import wire
+from meshcache.extproc.bounds import room
 from meshcache.extproc.options import METHOD, SERVICE
 
 if TYPE_CHECKING:
@@ -256,7 +257,9 @@ class ExternalProcessor:
                 outcome = await self._ask_anew(exchange, outcome.seconds, context)
             if isinstance(outcome, Answer):
                 return await self._answer_late(exchange, outcome), True
-            return wire.pass_on(outcome), not outcome.copy
+            if room(message.response_headers, (("cache-status", outcome.cache_status),)):
+                return wire.pass_on(outcome), not outcome.copy
+            return wire.UNCHANGED_COPY if outcome.copy else wire.PASS_RESPONSE, not outcome.copy
         if kind == "response_trailers":
             # Trailers end a body whose last chunk did not say so.
             return wire.PASS_RESPONSE_TRAILERS, True

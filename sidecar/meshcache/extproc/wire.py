@@ -14,6 +14,7 @@ from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import Proces
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
 
 from meshcache.extproc import verified
+from meshcache.extproc.bounds import room
 from meshcache.extproc.protobuf import delimited, varint
 from meshcache.extproc.streamed import head as head
 from meshcache.message import Headers, Peer, Request, Response
@@ -22,7 +23,7 @@ from meshcache.rfc.validation import not_modified_fields
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from envoy.service.ext_proc.v3.external_processor_pb2 import HeaderMutation
+    from envoy.service.ext_proc.v3.external_processor_pb2 import HeaderMutation, HeadersResponse
     from google.protobuf.struct_pb2 import Value
 
     from meshcache.engine.outcome import Answer, Forward, Pass
@@ -90,6 +91,10 @@ class EnvoyRequest(Request):
         if self._tokens is None:
             self._tokens = verified.tokens(verified.payload(self._message))
         return self._tokens
+
+    def has_room(self, fields: Iterable[Field]) -> bool:
+        """See `Request`."""
+        return room(self._message.request_headers, fields)
 
 
 def request_of(message: ProcessingRequest) -> Request:
@@ -235,7 +240,7 @@ def _complete(head: bytes, added: bytes, body: bytes) -> bytes:
 def continue_request(set_fields: Iterable[Field] = (), remove: Iterable[str] = (), *, watch: bool = True) -> bytes:
     """Let a request go to the origin; with `watch`, Envoy is to show the response's head."""
     reply = ProcessingResponse()
-    _mutate(reply.request_headers.response.header_mutation, set_fields, remove)
+    _change(reply.request_headers, set_fields, remove)
     if watch:
         reply.mode_override.request_header_mode = ProcessingMode.SEND
         reply.mode_override.response_header_mode = ProcessingMode.SEND
@@ -245,7 +250,7 @@ def continue_request(set_fields: Iterable[Field] = (), remove: Iterable[str] = (
 def continue_response(set_fields: Iterable[Field] = (), remove: Iterable[str] = (), *, copy: bool = False) -> bytes:
     """Let a response go to the client; with `copy`, Envoy is to show its body as it streams, and its trailers."""
     reply = ProcessingResponse()
-    _mutate(reply.response_headers.response.header_mutation, set_fields, remove)
+    _change(reply.response_headers, set_fields, remove)
     if copy:
         reply.mode_override.response_header_mode = ProcessingMode.SEND
         reply.mode_override.response_body_mode = ProcessingMode.STREAMED
@@ -258,6 +263,14 @@ def hold(seconds: float) -> bytes:
     reply = ProcessingResponse()
     reply.override_message_timeout.FromMilliseconds(max(1, int(seconds * 1000)))
     return _bytes(reply)
+
+
+def _change(reply: HeadersResponse, set_fields: Iterable[Field], remove: Iterable[str]) -> None:
+    set_fields, remove = tuple(set_fields), tuple(remove)
+    reply.SetInParent()
+    if set_fields or remove:
+        # An empty mutation is one, too: Envoy checks the message against its bounds after it.
+        _mutate(reply.response.header_mutation, set_fields, remove)
 
 
 def _mutate(mutation: HeaderMutation, set_fields: Iterable[Field], remove: Iterable[str] = ()) -> None:
@@ -338,6 +351,8 @@ UNAVAILABLE = _unavailable()
 PASS_REQUEST = continue_request(watch=False)
 WATCH_REQUEST = continue_request(watch=True)
 PASS_RESPONSE = continue_response()
+UNCHANGED_COPY = continue_response(copy=True)
+"""Hands a response on as it is, and copies its body."""
 PASS_REQUEST_BODY = _constant("request_body")
 PASS_RESPONSE_BODY = _constant("response_body")
 PASS_REQUEST_TRAILERS = _constant("request_trailers")

@@ -205,16 +205,17 @@ def _ask(state: State, lookup: Lookup, candidate: Candidate | None, reason: Miss
     changes: Mapping[str, str | None] = {}
     if candidate is not None and state.can_answer_late(candidate):
         changes = add_validators(headers, candidate.stored.status, candidate.stored.fields, now=state.now)
+    offered = capability(headers, lookup.policy.freshness.targets)
+    fields = [(name, value) for name, value in changes.items() if value is not None]
+    if offered is not None:
+        fields.append(offered)
+    if fields and not state.request.has_room(fields):
+        # As it came, it is no request too large for Envoy.
+        return forward
     if changes:
         forward.decision = Decision.REVALIDATE
-    for name, value in changes.items():
-        if value is None:
-            forward.remove_fields.append(name)
-        else:
-            forward.set_fields.append((name, value))
-    offered = capability(headers, lookup.policy.freshness.targets)
-    if offered is not None:
-        forward.set_fields.append(offered)
+        forward.remove_fields += [name for name, value in changes.items() if value is None]
+    forward.set_fields += fields
     return forward
 
 
