@@ -14,12 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from cache_harness import HOST
+from meshcache.engine.purges import PurgeKind
 from meshcache.message import Headers, Request
+from model.around import START
+from model.flights import Flight, Reply, Stage
+from model.judge import Judge
 from model.origin import Origin
 from model.rules import Asked, Policy, Said, Wanted
 from model.witness import Witness
 from model.wording import STYLES, date, policy_text, request_directives
-from model.world import START, TICK, Flight, Reply, Stage, World
+from model.world import TICK, World
 from policy_texts import compiled, policies
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ POLICIES = (
     (Policy(), "{}", ALONE),
     (Policy(), "{}", TOGETHER),
     (Policy(default=15, swr=20, sie=60), "{}", TOGETHER),
-    (Policy(default=15, swr=20, sie=60), "{}", ALONE),
+    (Policy(default=15, swr=20, sie=60, ahead=50), "{}", ALONE),
     (Policy(default=5, longest=25, override=True, swr=10), "{}", TOGETHER),
     (Policy(longest=5, sie=30, negative={404: 10, 503: 3}), "{hotAt: 70, warmAt: 30}", TOGETHER),
     (Policy(default=40, swr=20, negative={404: 3}), "{hotAt: 70, warmAt: 30, promotion: never}", ALONE),
@@ -53,6 +57,7 @@ def snapshot_of(number: int) -> Snapshot:
             freshness=policy_text(policy),
             placement=placement,
             collapse=collapse,
+            key="{partition: [{header: x-tenant}]}",
             tiers=SHORT_TIERS,
             config="trust: {scoreHeader: {from: [any]}, cacheStatus: {from: [any]}}",
         )
@@ -126,6 +131,20 @@ CHANGES = st.one_of(
 )
 
 
+_BOTH = frozenset({"/a", "/b"})
+PURGES = (
+    (PurgeKind.URL, f"https://{HOST}/a", frozenset({"/a"})),
+    (PurgeKind.PREFIX, "/a", frozenset({"/a"})),
+    (PurgeKind.PREFIX, f"https://{HOST}/", _BOTH),
+    (PurgeKind.TAG, "ta", frozenset({"/a"})),
+    (PurgeKind.TAG, "tb", frozenset({"/b"})),
+    (PurgeKind.TAG, "both", _BOTH),
+    (PurgeKind.ROUTE, "all", _BOTH),
+    (PurgeKind.ALL, "", _BOTH),
+)
+"""Purges, and the paths that each concerns."""
+
+
 @dataclass(frozen=True)
 class Client:
     """A request to come, and what becomes of it."""
@@ -147,6 +166,7 @@ _FIELDS = st.fixed_dictionaries(
     optional={
         "accept": st.sampled_from(["x", "y"]),
         "x-b": st.sampled_from(["1", "2"]),
+        "x-tenant": st.sampled_from(["1", "2"]),
         "authorization": st.sampled_from(["bob", "eve"]),
         "x-user-score": st.sampled_from(["0.1", "0.5", "0.9"]),
     },
@@ -168,6 +188,7 @@ CLIENTS = st.builds(
     after=st.sampled_from([0, 0, 0, 0, 1, 3, 8, 13, 40]),
 )
 
+SPANS = st.sampled_from([(0, 0), (0, 5), (3, None), (None, 4), (None, 99), (20, 99), (50, None), (None, 0)])
 BURSTS = st.lists(CLIENTS, min_size=1, max_size=5)
 
 
@@ -182,7 +203,9 @@ class Histories(RuleBasedStateMachine):
         self._folder = tempfile.TemporaryDirectory(prefix="mc-model-")
         self.world = World(Path(self._folder.name), WORKERS, self._answer)
         self.origin = Origin(self.world.time)
-        self.witness = Witness(self.origin, self.world.time)
+        self.judge = Judge(self.origin, self.world.time)
+        self.witness = Witness(self.origin, self.world.time, self.judge)
+        self.witness.all_know = self.world.all_know
         self.world.on_begin = self.witness.begins
         self.world.on_head = self.witness.head_came
         self.world.on_finish = self._finished
@@ -199,7 +222,7 @@ class Histories(RuleBasedStateMachine):
                 self._go_on()
             self.world.close()
         finally:
-            Histories.tally.update(self.witness.tally)
+            Histories.tally.update(self.judge.tally)
             Histories.tally["histories"] += 1
             self._folder.cleanup()
 
@@ -231,19 +254,25 @@ class Histories(RuleBasedStateMachine):
         value = copies if kind == "if-none-match" else date(START - 1000 + version)
         self._ask(replace(client, fields=(*client.fields, (kind, value))))
 
+    @rule(span=SPANS, client=CLIENTS)
+    def a_client_wants_a_part(self, span: tuple[int | None, int | None], client: Client) -> None:
+        first, last = ("" if at is None else at for at in span)
+        fields = (*client.fields, ("range", f"bytes={first}-{last}"))
+        self._ask(replace(client, method="GET", fields=fields), span)
+
     @rule(method=st.sampled_from(["POST", "PUT", "DELETE"]), client=CLIENTS)
     def a_client_changes_something(self, method: str, client: Client) -> None:
         self._ask(replace(client, method=method, fields=(), wanted=Wanted()))
 
-    def _ask(self, client: Client) -> None:
+    def _ask(self, client: Client, span: tuple[int | None, int | None] | None = None) -> None:
         directives = request_directives(client.wanted, client.style)
         fields = dict(client.fields) if directives is None else {**dict(client.fields), "cache-control": directives}
-        asked = Asked(client.method, client.path, dict(client.fields), client.wanted)
+        asked = Asked(client.method, client.path, dict(client.fields), client.wanted, span)
         due = self.witness.due(asked, client.worker, self.world.time.now + TICK)
         request = Request(asked.method, HOST, asked.path, Headers(fields.items()))
         flight = self.world.begin(request, client.worker, asked)
         if due:
-            self.witness.tally["due"] += 1
+            self.judge.tally["due"] += 1
             assert flight.finished, f"{asked} should have been answered: {self.witness.sure}"
             assert flight.got is not None
             assert flight.stage is None
@@ -308,6 +337,12 @@ class Histories(RuleBasedStateMachine):
     def policy(self, number: int) -> None:
         self.world.install(snapshot_of(number))
         self.witness.policy = POLICIES[number][0]
+
+    @rule(what=st.sampled_from(PURGES), soft=st.booleans(), told=st.sampled_from([WORKERS, WORKERS, WORKERS, 1, 0]))
+    def something_is_purged(self, what: tuple[PurgeKind, str, frozenset[str]], soft: bool, told: int) -> None:
+        kind, value, paths = what
+        self.world.purge(kind, value, soft=soft, told=told)
+        self.witness.purged(self.world.event(), f"{kind} {value}", paths, soft=soft)
 
     @rule(worker=st.integers(0, WORKERS - 1))
     def a_worker_forgets(self, worker: int) -> None:

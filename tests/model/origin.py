@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from model.around import START, Time
+from model.flights import Flight, Reply
 from model.rules import Asked, Kept, Policy, Said
 from model.wording import date, response_directives
-from model.world import START, Flight, Reply, Time
 
 if TYPE_CHECKING:
     from meshcache.message import Request
@@ -103,7 +104,7 @@ class Origin:
         if request.method not in ("GET", "HEAD"):
             return self._unsafe(path, resource)
         asked = flight.facts or Asked(request.method, path, dict(request.headers.fields))
-        headers = self._fields(resource, asked)
+        headers = self._fields(path, resource, asked)
         unmodified = resource.status == 200 and not resource.local and _unmodified(request, headers)
         if unmodified and resource.sparse:
             headers = {name: value for name, value in headers.items() if name in ("etag", "last-modified", "date")}
@@ -129,7 +130,7 @@ class Origin:
             fields = ((name, target),)
         return Reply(resource.status, fields, b"done", from_origin=not resource.local)
 
-    def _fields(self, resource: Resource, asked: Asked) -> dict[str, str]:
+    def _fields(self, path: str, resource: Resource, asked: Asked) -> dict[str, str]:
         now = self._time.now
         chosen = [asked.fields.get(name, "-") for name in resource.vary if name != "*"]
         # A tag that was weak does not become a strong one.
@@ -146,6 +147,7 @@ class Origin:
             "date": None if date_given is None else date(date_given),
             "expires": None if expires is None else date(expires),
             "age": None if resource.age is None else str(resource.age),
+            "cache-tag": f"t{path[1:]}, both",
             "vary": ", ".join(resource.vary) or None,
             "etag": {"strong": f'"{tag}"', "both": f'"{tag}"', "weak": f'W/"{tag}"'}.get(resource.validator),
             "last-modified": modified if resource.validator in ("date", "both") else None,

@@ -66,6 +66,13 @@ class Asked:
     path: str
     fields: Mapping[str, str]
     wanted: Wanted = Wanted()
+    span: tuple[int | None, int | None] | None = None
+    """The first and the last byte of one range; without a first, so many from the end."""
+
+    @property
+    def tenant(self) -> str | None:
+        """The border that the policies of the histories draw: by a header."""
+        return self.fields.get("x-tenant")
 
     @property
     def authorized(self) -> bool:
@@ -81,6 +88,8 @@ class Policy:
     swr: float = 0.0
     sie: float = 0.0
     unreachable: float = 60.0
+    ahead: int = 0
+    """Percent of the lifetime that is left when a popular entry is renewed: no answer may tell."""
     override: bool = False
     negative: Mapping[int, float] = field(default_factory=dict)
 
@@ -151,23 +160,43 @@ def assigned_lifetime(kept: Kept, policy: Policy) -> float | None:
     return policy.default if may_assume and kept.status < 400 else None
 
 
-def lifetime(kept: Kept, policy: Policy) -> float | None:
+def personal(asked: Asked, said: Said, *, sets_cookie: bool) -> bool:
+    """Whether it may be for one visitor only: then nobody but the origin gives it a lifetime (a promise of ours)."""
+    return (sets_cookie or asked.authorized or "cookie" in asked.fields) and not (
+        said.public or said.s_maxage is not None
+    )
+
+
+def lifetime(kept: Kept, policy: Policy, *, personal: bool) -> float | None:
     """How long it is fresh for sure, or None when neither origin nor policy say so."""
-    explicit, assigned = explicit_lifetime(kept), assigned_lifetime(kept, policy)
+    explicit, assigned = explicit_lifetime(kept), None if personal else assigned_lifetime(kept, policy)
     first, second = (assigned, explicit) if policy.override else (explicit, assigned)
     found = second if first is None else first
     return None if found is None else min(found, policy.longest)
 
 
-def longest_lifetime(kept: Kept, policy: Policy) -> float:
+def longest_lifetime(kept: Kept, policy: Policy, *, personal: bool) -> float:
     """How long it may be taken to be fresh at most: section 4.2.2 lets a cache assume where nobody says anything."""
-    found = lifetime(kept, policy)
-    if found is not None:
-        return found
+    found = lifetime(kept, policy, personal=personal)
+    if found is not None or personal:
+        return found or 0.0
     may_assume = kept.status in HEURISTICALLY_CACHEABLE or kept.said.public
     unchanged = 0.0 if kept.modified is None else min(kept.date, kept.came) - kept.modified
     assumed = max(0.0, unchanged) / 10 if may_assume else 0.0
     return min(assumed, policy.longest)
+
+
+def slice_of(span: tuple[int | None, int | None], length: int) -> tuple[int, int]:
+    """RFC 9110 section 14.1.2: where the range begins and ends in so many bytes; empty when it lies outside."""
+    first, last = span
+    if first is None:
+        return max(0, length - (last or 0)), length
+    return first, length if last is None else min(last + 1, length)
+
+
+def until_purged(kept: Kept, fresh_for: float, purged_at: float | None) -> float:
+    """The lifetime of what a soft purge has made stale: it ends there, if it had not ended before."""
+    return fresh_for if purged_at is None else min(fresh_for, age(kept, purged_at))
 
 
 def age(kept: Kept, now: float) -> float:
@@ -201,7 +230,7 @@ def reusable(kept: Kept, asked: Asked, policy: Policy, now: float, *, fresh_for:
     return (wanted.max_age is None or wanted.max_stale is not None) and window > 0 and past <= window
 
 
-def stands_in(kept: Kept, asked: Asked, policy: Policy, now: float, *, disconnected: bool) -> bool:
+def stands_in(kept: Kept, asked: Asked, policy: Policy, now: float, *, fresh_for: float, disconnected: bool) -> bool:
     """RFC 5861 section 4: whether it may be given instead of an error of the origin.
 
     Who is disconnected from the origin needs nobody's leave, only that nobody forbids it (section 4.2.4).
@@ -214,7 +243,7 @@ def stands_in(kept: Kept, asked: Asked, policy: Policy, now: float, *, disconnec
         window = max(window, asked.wanted.sie)
     if disconnected and said.s_maxage is None and said.sie is None and not asked.wanted.no_cache:
         window = max(window, policy.unreachable)
-    return window > 0 and age(kept, now) - longest_lifetime(kept, policy) <= window
+    return window > 0 and age(kept, now) - fresh_for <= window
 
 
 def stale_window(said: Said, own: float | None, policy: float) -> float:

@@ -9,8 +9,10 @@ from hypothesis import Phase, settings
 
 from meshcache.engine import exchange, judge, lookup
 from meshcache.engine.phases import request as request_phase
+from meshcache.engine.purges import ALIVE
 from meshcache.engine.storing import fill, keeper, rules
 from meshcache.rfc import age, stale
+from meshcache.tiers.purges import Purges
 from model.machine import Histories
 from model.running import run
 
@@ -60,6 +62,13 @@ def test_the_model_notices_that_a_body_cut_off_is_stored(monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
+def test_the_model_notices_that_a_purge_is_not_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Purges, "verdict", lambda *_, **__: ALIVE)
+    with pytest.raises(AssertionError):
+        run(200, Phase.generate, random=False)
+
+
+@pytest.mark.slow
 def test_the_model_notices_that_a_304_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper.Keeper, "freshen", lambda *arguments: (arguments[2], None))
     with pytest.raises(AssertionError):
@@ -69,6 +78,6 @@ def test_the_model_notices_that_a_304_is_not_kept(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_the_histories_come_to_everything() -> None:
     Histories.tally.clear()
-    run(150, Phase.generate, random=False)
+    run(250, Phase.generate, random=False)
     for kind in ("requests", "due", "fresh", "stale", "validated", "stand-in", "background"):
         assert Histories.tally[kind] > 0, Histories.tally

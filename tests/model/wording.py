@@ -87,5 +87,6 @@ def policy_text(policy: Policy) -> str:
     parts += [f"staleWhileRevalidate: {policy.swr:g}s", f"staleIfError: {policy.sie:g}s"]
     parts += [] if policy.default is None else [f"defaultTtl: {policy.default:g}s"]
     parts += [] if policy.longest == math.inf else [f"maxTtl: {policy.longest:g}s"]
+    parts += [f"refreshAhead: {policy.ahead}%"] if policy.ahead else []
     negative = ", ".join(f"{{status: {status}, ttl: {ttl:g}s}}" for status, ttl in policy.negative.items())
     return f"{{{', '.join(parts)}, negative: [{negative}]}}"

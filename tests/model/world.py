@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
-
-from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 
 from cache_harness import HOST
 from engine_doubles import CountingMeter
@@ -20,180 +16,34 @@ from meshcache.decisions import TierName
 from meshcache.engine.cache import Cache
 from meshcache.engine.outcome import Answer, Forward, Wait
 from meshcache.engine.ports import RefreshError
+from meshcache.engine.purge_state import Header, Step, generation
+from meshcache.engine.purges import PurgeKind, Rule, parse_value
 from meshcache.extproc import wire
-from meshcache.extproc.waits import LoopWaits
 from meshcache.message import Headers, Request, Response
-from meshcache.tiers.base import TierRead
 from meshcache.tiers.board import Board
 from meshcache.tiers.memory import MemoryTier
+from meshcache.tiers.purge_log import LogWriter
+from meshcache.tiers.purges import Purges
 from meshcache.tiers.signing import Keyring
 from meshcache.tiers.stack import TierStack
+from model.around import AtOnce, SharedTier, Time, VirtualLoop, VirtualWaits
+from model.flights import BrokenOffError, Flight, Reply, Stage, sent_by_cache
 from policy_texts import SECRET
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
     from meshcache.engine.ports import RefreshRequest, TakeBody
     from meshcache.engine.storing.fill import CopyBudget
     from meshcache.policy.snapshot import Snapshot
 
-START = 1_700_000_000.0
+INCARNATION = 7
+PURGE_LOG = "purges.log"
 TICK = 1 / 1024
 """Seconds between two requests: no two things happen at the same time."""
 TURNS = 30
 """Turns of the loop after which everything that can go on without time or the origin has done so."""
-
-
-class Time:
-    """Wall time as the history has it, and the loop's, which runs a little ahead with every step."""
-
-    def __init__(self) -> None:
-        self.now = START
-        self.ahead = 0.0
-
-    def wall(self) -> float:
-        return self.now
-
-    def loop(self) -> float:
-        return self.now + self.ahead
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose timers go off when the history says that time has passed."""
-
-    def __init__(self, time: Time) -> None:
-        self._time = time
-        super().__init__()
-
-    def time(self) -> float:
-        return self._time.loop()
-
-
-class VirtualWaits(LoopWaits):
-    """Waiting in the history's time."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def now(self) -> float:
-        return self._loop.time()
-
-
-class SharedTier:
-    """A lower tier of all workers, in a dictionary."""
-
-    on_board = True
-    writes_at_once = 8
-
-    def __init__(self, name: TierName, time: Time, board: Board) -> None:
-        self.name = name
-        self._time = time
-        self._board = board
-        self._values: dict[bytes, tuple[bytes, float]] = {}
-
-    def absent(self, key: bytes) -> bool:
-        return key not in self._values
-
-    async def get(self, key: bytes, resource: bytes) -> TierRead:
-        await asyncio.sleep(0)
-        value, until = self._values.get(key, (None, 0.0))
-        return TierRead(value if until > self._time.now else None, self._board.epoch(resource))
-
-    async def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        await asyncio.sleep(0)
-        self._values[key] = (value, self._time.now + ttl)
-
-    async def delete(self, key: bytes) -> None:
-        await asyncio.sleep(0)
-        self._values.pop(key, None)
-
-    async def invalidate(self, resource: bytes) -> None:  # noqa: ARG002
-        raise AssertionError("the board has it")
-
-    # No body of a history is large enough for chunks.
-
-    async def keep(self, digest: bytes, chunk: bytes, ttl: float) -> bool:
-        raise NotImplementedError
-
-    async def extend(self, digests: Sequence[bytes], ttl: float) -> frozenset[bytes]:
-        raise NotImplementedError
-
-    async def fetch(self, digest: bytes) -> bytes | None:
-        raise NotImplementedError
-
-    async def drop(self, digests: Sequence[bytes]) -> None:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        pass
-
-
-class Stage(Enum):
-    """How far the origin's answer has come."""
-
-    ASKED = auto()
-    HEAD = auto()
-    """The head is through, the body is not."""
-    DONE = auto()
-
-
-@dataclass
-class Reply:
-    """What the origin answers, and what the model knows of it."""
-
-    status: int
-    fields: tuple[tuple[str, str], ...]
-    body: bytes
-    known: Any = None
-    """The model's own record of it."""
-    from_origin: bool = True
-
-
-@dataclass
-class Got:
-    """What the client gets from the cache itself."""
-
-    status: int
-    headers: Headers
-    body: bytes
-
-
-@dataclass
-class Flight:
-    """A request on its way, a client's or the cache's own."""
-
-    request: Request
-    began: float
-    order: int
-    """The place of its beginning among all events."""
-    worker: int = 0
-    background: bool = False
-    facts: Any = None
-    """What the model knows of the request."""
-    sent: Request | None = None
-    """As the origin got it."""
-    asked_at: float = 0.0
-    asked_order: int = 0
-    reply: Reply | None = None
-    came: float = 0.0
-    """When the head of the answer came; 0 as long as it has not."""
-    came_order: int = 0
-    stage: Stage | None = None
-    """None as long as the origin has not been asked."""
-    got: Got | None = None
-    """What the cache answered; None when the client got the origin's own answer."""
-    finished: bool = False
-    whole: bool = False
-    """The client has got everything."""
-    left: bool = False
-    go: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
-    cut: bool = False
-
-
-class BrokenOffError(Exception):
-    """The origin's connection has broken in the middle of a body."""
 
 
 class Worker:
@@ -204,8 +54,23 @@ class Worker:
         self.board = Board(
             world.folder / "board", slots=1 << 12, lease_buckets=16, clock=world.time.loop, wall_clock=world.time.wall
         )
+        self.purges = Purges(
+            self.board,
+            world.folder / PURGE_LOG,
+            on_silence=lambda: self.stack.memory.clear(),
+            wall_clock=world.time.wall,
+        )
+        # Read at once, as everything here: how long a thread takes is not for the history to say.
+        self.purges._threads = AtOnce()  # type: ignore[assignment]
+        self.purges.load()
         self.stack = TierStack(
-            MemoryTier(1 << 20), world.warm, world.cold, self.board, world.keyring, clock=world.time.loop
+            MemoryTier(1 << 20),
+            world.warm,
+            world.cold,
+            self.board,
+            world.keyring,
+            clock=world.time.loop,
+            purges=self.purges,
         )
         self.meter = CountingMeter()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -295,6 +160,10 @@ class World:
         self.board = Board(
             folder / "board", slots=1 << 12, lease_buckets=16, clock=self.time.loop, wall_clock=self.time.wall
         )
+        self._purge_log = LogWriter(folder / PURGE_LOG)
+        self._purge_log.replace(Header(INCARNATION), [])
+        self._purged = 0
+        self._publish()
         self.warm = SharedTier(TierName.WARM, self.time, self.board)
         self.cold = SharedTier(TierName.COLD, self.time, self.board)
         self._troubles: list[Exception] = []
@@ -315,6 +184,26 @@ class World:
 
     def forget_memory(self, worker: int) -> None:
         self.workers[worker].stack.memory.clear()
+
+    def purge(self, kind: PurgeKind, value: str, *, soft: bool, told: int) -> None:
+        """A rule is in the pod's log, and the board says so: from here on it holds in every worker.
+
+        The first `told` workers hear of it at once, the others when they look at the board.
+        """
+        self._purged += 1
+        now = self.time.now
+        rule = Rule(kind, parse_value(kind, value), soft, now, f"rule-{self._purged}")
+        self._purge_log.append([Step(self._purged, rule, now)])
+        self._publish()
+        for worker in self.workers[:told]:
+            self.loop.run_until_complete(worker.purges.catch_up())
+
+    def all_know(self) -> bool:
+        """Whether every worker has heard of every purge."""
+        return all(worker.purges.generation == self.board.purges for worker in self.workers)
+
+    def _publish(self) -> None:
+        self.board.purges = generation(INCARNATION, self._purged)
 
     def begin(self, request: Request, worker: int, facts: Any) -> Flight:
         """Send a request; it goes as far as it gets without the origin."""
@@ -371,6 +260,7 @@ class World:
         for worker in self.workers:
             await worker.stack.close()
             worker.board.close()
+        self._purge_log.close()
         self.board.close()
 
     # -- what flights do ---------------------------------------------------------------------------------------------
@@ -423,7 +313,7 @@ class World:
             if isinstance(outcome, Wait):
                 outcome = await exchange.wait()
             if isinstance(outcome, Answer):
-                flight.got = _sent_by_cache(outcome, flight.request)
+                flight.got = sent_by_cache(outcome, flight.request)
             else:
                 await self._through_origin(flight, exchange, outcome)
             flight.whole = True
@@ -451,7 +341,7 @@ class World:
         if isinstance(outcome, Wait):
             outcome = await exchange.ask_anew()
         if isinstance(outcome, Answer):
-            flight.got = _sent_by_cache(outcome, flight.request)
+            flight.got = sent_by_cache(outcome, flight.request)
             return
         if outcome.copy and len(reply.body) > 1:
             exchange.on_body(reply.body[:1])
@@ -459,16 +349,3 @@ class World:
         if outcome.copy:
             exchange.on_body(reply.body[1:])
             exchange.on_end()
-
-
-def _sent_by_cache(answer: Answer, request: Request) -> Got:
-    """What Envoy makes of the reply: the last value of a field counts, unless it is to be one more."""
-    reply = ProcessingResponse.FromString(wire.answer(answer)).immediate_response
-    fields: list[tuple[str, str]] = []
-    for option in reply.headers.set_headers:
-        name, value = option.header.key, option.header.raw_value.decode("latin-1")
-        if not option.append.value:
-            fields = [item for item in fields if item[0] != name]
-        fields.append((name, value))
-    body = b"" if request.method == "HEAD" else reply.body
-    return Got(reply.status.code, Headers(fields), body)
