@@ -175,3 +175,46 @@ def test_policies_that_are_refused(explain: Explain, tmp_path: Path) -> None:
     assert status == 1
     assert err.splitlines()[0].startswith(f"{tmp_path}/a.yaml:1:7: kind: unknown kind")
     assert explain("--url", "http://h/", policies=tmp_path / "gone")[0] == 1
+
+
+ABOUT_ME = """
+apiVersion: meshcache.dev/v1alpha1
+kind: CachePolicy
+metadata: {name: mine}
+spec: {key: {partition: [subject], strip: [x-debug]}, collapse: {enabled: false}, refresh: {via: replica}}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheRoute
+metadata: {name: mine}
+spec: {match: [{path: {prefix: /me}}], policyRef: {name: mine}}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheConfig
+metadata: {name: default}
+spec: {identity: {subject: {jwtClaim: sub}}, telemetry: {cacheStatus: minimal}}
+"""
+
+
+def test_who_waits_who_refreshes_and_what_is_shown(explain: Explain) -> None:
+    _, out, _ = explain(*URL)
+    assert "collapse   waits for another request that fetches the same, 10 s at most" in out
+    assert "refresh    in the background, through envoy" in out
+    assert "shown      full: trust.cacheStatus names 127.0.0.0/8, ::1/128" in out
+    _, out, _ = explain(*URL, "-H", "authorization: Bearer x", "-H", "cache-control: no-cache", "--from", "10.0.0.1")
+    assert "collapse   goes by itself: its cache-control asks for an answer of its own" in out
+    assert "refresh    by the next request: an answer to one with authorization" in out
+    assert "shown      standard: not trusted from 10.0.0.1: trust.cacheStatus names 127.0.0.0/8" in out
+    assert "goes by itself: HEAD" in explain(*URL, "-X", "HEAD")[1]
+    assert "goes by itself: it asks for a range" in explain(*URL, "-H", "range: bytes=0-9")[1]
+
+
+def test_behind_a_border(explain: Explain, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(ABOUT_ME)
+    url = ("--url", "http://h/me/cart")
+    _, out, _ = explain(*url, "--claim", "sub=alice", "-H", "x-debug: 1", policies=tmp_path)
+    assert "subject: alice" in out
+    assert "stripped x-debug: kept from the origin" in out
+    assert "collapse   goes by itself: collapse is not enabled in the policy" in out
+    assert "refresh    by the next request of the same caller" in out
+    assert "shown      minimal: trust.cacheStatus names nobody" in out
+    assert "decision   bypass; no-identity" in explain(*url, policies=tmp_path)[1]

@@ -231,6 +231,9 @@ async def test_the_command(local, origin, path, name):
     code, out, err = await purge("--route", "gone", "--json")
     assert (code, json.loads(out)["entries"]) == (0, 0)
     assert "note: no route in force is named gone" in err
+    code, _, err = await purge("--url", "http://elsewhere.example/plain")
+    assert code == 0
+    assert "note: nothing was stored there" in err
     assert await eventually(lambda: _following(local), 20)
     victim = (await local.worker_pids())[0]
     os.kill(victim, signal.SIGSTOP)

@@ -151,6 +151,7 @@ def _lines(request: Request, found: Explanation) -> list[str]:
     if found.bypass:
         rows.append(("decision", f"bypass; {found.bypass}"))
     elif found.policy:
-        rows.append(("decision", "looked up"))
+        rows += [("decision", "looked up"), ("collapse", found.collapse), ("refresh", found.refresh)]
+        rows.append(("shown", found.shown))
         rows += [("key" if not index else "", f"{n}: {v}") for index, (n, v) in enumerate(found.key.items())]
     return [f"{label:<11}{text}".rstrip() for label, text in rows]

@@ -87,6 +87,10 @@ def purge(
     for name in sorted(set(route or ()) - admin.routes):
         # May be right: what was stored under a route outlives it.
         typer.echo(f"meshcache: note: no route in force is named {name}; `meshcache status` lists them", err=True)
+    if (url or prefix) and not result.entries and result.counted:
+        typer.echo(
+            "meshcache: note: nothing was stored there; host and port are compared as clients send them", err=True
+        )
     typer.echo(msgspec.json.encode(result).decode() if as_json else _readable(result))
     if result.pending:
         raise typer.Exit(1)

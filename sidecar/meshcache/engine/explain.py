@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from meshcache.decisions import BypassReason
 from meshcache.engine.admission import bypass_reason
+from meshcache.engine.collapse.place import may_wait
 from meshcache.engine.key import cache_key, normalised_query, retargeting
 from meshcache.engine.placement import earned_tiers
+from meshcache.engine.refresh.rules import needs_its_caller
 from meshcache.experiment.assignment import AssignedBy, cookie_value
 from meshcache.policy.identity import named
 from meshcache.policy.routing import host_fits, host_of, path_of, prefix_fits
@@ -45,6 +47,12 @@ class Explanation:
     tier_why: str
     bypass: str
     """A `BypassReason` when the request is not looked up at all."""
+    collapse: str
+    """Whether it would wait for another request that fetches the same."""
+    refresh: str
+    """How a stale answer to it would be renewed."""
+    shown: str
+    """How much of `cache-status` its client sees, and why."""
     key: dict[str, str]
     """The parts of the cache key by name, and its `digest`."""
 
@@ -79,6 +87,9 @@ def explain(snapshot: Snapshot, request: Request) -> Explanation:
         tier=tier,
         tier_why=tier_why,
         bypass=reason,
+        collapse=_collapse(policy, request) if policy is not None else "",
+        refresh=_refresh(policy, request) if policy is not None else "",
+        shown=_shown(snapshot, request),
         key=_key(snapshot, policy, request, selection) if policy is not None else {},
     )
 
@@ -235,6 +246,35 @@ def _tier(policy: Policy | None, score: float | None) -> tuple[str, str]:
     earned = earned_tiers(placement, score)
     why = "there is no score to place it by" if score is None else f"the score is {score * 100:g} percent"
     return str(earned[0]), f"{why} ({bounds}); the answer is written to {' and '.join(earned)}"
+
+
+def _collapse(policy: Policy, request: Request) -> str:
+    if may_wait(request, policy):
+        return f"waits for another request that fetches the same, {policy.collapse_wait:g} s at most"
+    if policy.collapse_wait <= 0.0:
+        return "goes by itself: collapse is not enabled in the policy"
+    if request.method != "GET":
+        return f"goes by itself: {request.method}"
+    if "range" in request.headers:
+        return "goes by itself: it asks for a range"
+    return "goes by itself: its cache-control asks for an answer of its own"
+
+
+def _refresh(policy: Policy, request: Request) -> str:
+    if needs_its_caller(policy.key):
+        return "by the next request of the same caller: the key holds what only he may send"
+    if request.tokens or "authorization" in request.headers:
+        return "by the next request: an answer to one with authorization is not asked for without it"
+    return f"in the background, through {policy.refresh_via or 'envoy'}"
+
+
+def _shown(snapshot: Snapshot, request: Request) -> str:
+    rule, level = snapshot.config.trust.cache_status, snapshot.shown_to(request)
+    if level == "full":
+        return f"full: trust.cacheStatus names {rule}"
+    if rule.nobody:
+        return f"{level}: trust.cacheStatus names nobody (`meshcache up` then takes this machine)"
+    return f"{level}: {_untrusted(rule, 'cacheStatus', request.peer)}"
 
 
 def _key(snapshot: Snapshot, policy: Policy, request: Request, selection: Selection) -> dict[str, str]:

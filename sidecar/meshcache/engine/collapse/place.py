@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from meshcache.engine.records import StoredResponse
     from meshcache.engine.storing.fill import Fill
     from meshcache.message import Request, Response
+    from meshcache.policy.compiled import Policy
 
 _MOST_JOINED: Final = 3
 """Herds that one request joins one after the other: of the URL, then of its variant, perhaps of a newer one."""
@@ -55,15 +56,18 @@ _OF_ONE_REQUEST = frozenset(
 
 def may_collapse(lookup: Lookup, request: Request, reason: MissReason, candidate: Candidate | None) -> bool:
     """Whether a request that has to go to the origin may wait for another's answer, and its own be waited for."""
-    headers = request.headers
-    if (
-        lookup.policy.collapse_wait <= 0.0
-        or reason is MissReason.REQUEST
-        or request.method != "GET"
-        or "range" in headers
+    return (
+        reason is not MissReason.REQUEST
         # What is never fresh has to be validated for each request anew.
-        or (candidate is not None and not _is_shareable(candidate.judgement))
-    ):
+        and (candidate is None or _is_shareable(candidate.judgement))
+        and may_wait(request, lookup.policy)
+    )
+
+
+def may_wait(request: Request, policy: Policy) -> bool:
+    """Whether a request is one of those that wait for each other, whatever is stored."""
+    headers = request.headers
+    if policy.collapse_wait <= 0.0 or request.method != "GET" or "range" in headers:
         return False
     if "cache-control" in headers or "pragma" in headers:
         directives = request_cache_control(headers)

@@ -30,6 +30,13 @@ POPULAR: Final = 2
 """Hits in process memory since an entry came there, from which it is popular: worth a request before it is stale."""
 
 
+def needs_its_caller(spec: KeySpec) -> bool:
+    """Whether nothing under keys of this kind can be asked for without the credentials of the client who wants it."""
+    return (
+        spec.partitioned or bool(spec.cookies) or not CREDENTIALS.isdisjoint((*spec.headers, *spec.partition_headers))
+    )
+
+
 def may_refresh(stored: StoredResponse, spec: KeySpec) -> bool:
     """Whether the origin can be asked for this again without the client's credentials.
 
@@ -37,7 +44,7 @@ def may_refresh(stored: StoredResponse, spec: KeySpec) -> bool:
     would come back different or refused, and what is chosen by a range not at all; such an answer is revalidated with
     the next client's own request instead.
     """
-    if stored.authorized or spec.partitioned or spec.cookies:
+    if stored.authorized or needs_its_caller(spec):
         return False
     selected_by = {name for name, _ in stored.selecting}.union(spec.headers, spec.partition_headers)
     return not selected_by & (CREDENTIALS | _OF_A_RANGE)
