@@ -275,6 +275,7 @@ async def test_the_serialised_reply_is_kept_beside_the_entry_and_counted(tmp_pat
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.says("/a", b"one")
         await rig.get()
+        await rig.get()
         key = next(iter(rig.workers[0].memory._entries))
         entry = rig.workers[0].memory.get(key, rig.clock.now)
         assert entry is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cache_origin import START
-from meshcache.engine.lifetime import lifetime
+from meshcache.engine.lifetime import lifetimes
 from meshcache.message import Headers
 from meshcache.rfc.targeted import response_directives
 from policy_texts import compiled, policies
@@ -15,7 +15,7 @@ def granted(yaml: str, *, status: int = 200, explicit: int | None = None) -> flo
     policy = compiled(policies(freshness=yaml)).policies["p"].freshness
     headers = Headers([] if explicit is None else [("cache-control", f"max-age={explicit}")])
     directives = response_directives(headers, policy.targets)
-    return lifetime(policy, status=status, headers=headers, directives=directives, response_time=START)
+    return lifetimes(policy, status=status, headers=headers, directives=directives, response_time=START).granted
 
 
 @pytest.mark.parametrize(

@@ -119,11 +119,11 @@ async def test_promotion_goes_up_only_where_it_fits(bench: Bench) -> None:
     await bench.stack.drain(5.0)
     found = await bench.stack.find(key(1), R, limits(), bench.now)
     assert found.record is not None
-    up = bench.entry(1, HOT, WARM, record=found.record, epochs=found.epochs, eviction="ttl", rendered=b"reply")
+    up = bench.entry(1, HOT, WARM, record=found.record, epochs=found.epochs, eviction="ttl")
     assert bench.stack.promote(up) == Stored((HOT, WARM))
     entry = bench.stack.hot(key(1), R, limits(), bench.now)
     assert entry is not None
-    assert entry.rendered == b"reply"
+    assert entry.record == found.record
     await bench.stack.drain(5.0)
     assert await bench.found_in(1) is WARM
     too_large = bench.entry(2, HOT, WARM, record=response(bytes(9 * MIB)))

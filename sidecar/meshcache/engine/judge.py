@@ -7,13 +7,13 @@ subtraction and a comparison.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum, auto
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from meshcache.engine.lifetime import lifetime
+import msgspec
+
+from meshcache.engine.lifetime import lifetimes
 from meshcache.engine.ranges.parts import is_part
 from meshcache.engine.sharing import directives_of, disguised, forbids, leaves_to_all
 from meshcache.message import Headers
@@ -27,8 +27,10 @@ from meshcache.rfc.storing import shareable_despite_authorization
 from meshcache.rfc.validators import can_be_validated
 
 if TYPE_CHECKING:
+    from meshcache.engine.lifetime import Lifetimes
     from meshcache.engine.records import StoredResponse
     from meshcache.policy.compiled import Freshness
+    from meshcache.rfc.cache_control import CacheControl
 
 
 class Use(Enum):
@@ -44,8 +46,7 @@ class Use(Enum):
     """Fresh or not, the client wants the origin's consent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True, gc=False):
     """A stored response under a policy. Times are seconds."""
 
     policy: Freshness
@@ -81,56 +82,98 @@ class Judgement:
 
     def cut(self, stale_since: float, now: float) -> Judgement:
         """The same for what a purge has made stale at `stale_since`: its windows begin there, and it is not renewed."""
-        return replace(self, lifetime=min(self.lifetime, self.age(min(stale_since, now))), renew_from=inf)
+        return msgspec.structs.replace(
+            self, lifetime=min(self.lifetime, self.age(min(stale_since, now))), renew_from=inf
+        )
+
+
+class Reading(msgspec.Struct, frozen=True, gc=False):
+    """What the head of a response says to this cache under one policy. Times are seconds."""
+
+    policy: Freshness
+    headers: Headers
+    control: CacheControl
+    lifetimes: Lifetimes
+    response_time: float
+    """Unix time at which it came."""
+    initial_age: float
+    """Its age when it came."""
+
+
+def read(
+    policy: Freshness, *, status: int, headers: Headers, age: float, request_time: float, response_time: float
+) -> Reading:
+    """Read the head of a response that was asked for and came at these Unix times; `age` is what its `age` gave."""
+    directives = directives_of(headers, policy)
+    date = headers.get("date")
+    return Reading(
+        policy,
+        headers,
+        directives.control,
+        lifetimes(policy, status=status, headers=headers, directives=directives, response_time=response_time),
+        response_time,
+        rfc_age.corrected_initial_age(
+            age=age,
+            date=None if date is None else http_date(date, response_time),
+            request_time=request_time,
+            response_time=response_time,
+        ),
+    )
 
 
 def judge(stored: StoredResponse, policy: Freshness) -> Judgement:
     """How `policy` sees `stored`."""
-    headers = Headers(stored.fields)
-    part = is_part(stored)
-    said = directives_of(headers, policy)
-    directives = said.control
-    forbidden = forbids(directives) or disguised(
-        _path(stored.uri), stored.status, _NOTHING_ASKED, headers, directives, policy
-    )
-    date = headers.get("date")
-    times = partial(
-        lifetime, policy, status=stored.status, headers=headers, directives=said, response_time=stored.response_time
-    )
-    granted = None if forbidden else times(origin_alone=stored.personal)
-    initial_age = rfc_age.corrected_initial_age(
+    reading = read(
+        policy,
+        status=stored.status,
+        headers=Headers(stored.fields),
         age=stored.initial_age,
-        date=None if date is None else http_date(date, stored.response_time),
         request_time=stored.request_time,
         response_time=stored.response_time,
     )
+    return judged(stored, reading)
+
+
+def judged(stored: StoredResponse, reading: Reading) -> Judgement:
+    """The same with its head read already: what is stored of that says the same as the whole did."""
+    policy, headers, control, (granted, by_origin), response_time, initial_age = msgspec.structs.astuple(reading)
+    part = is_part(stored)
+    forbidden = forbids(control) or disguised(
+        _path(stored.uri), stored.status, _NOTHING_ASKED, headers, control, policy
+    )
+    if forbidden:
+        granted = None
+    elif stored.personal:
+        granted = by_origin
+    may_serve_stale = stale.may_serve_stale(control)
+    # What nobody gives a lifetime is stale from the start: it is there to be validated, and to stand in for an
+    # error, but not to be refreshed behind the client's back.
+    lifetime = 0.0 if granted is None else granted
     return Judgement(
         policy=policy,
-        response_time=stored.response_time,
+        response_time=response_time,
         initial_age=initial_age,
-        # What nobody gives a lifetime is stale from the start: it is there to be validated, and to stand in for an
-        # error, but not to be refreshed behind the client's back.
-        lifetime=0.0 if granted is None else granted,
+        lifetime=lifetime,
         swr=0.0
         if granted is None or part
-        else stale.stale_while_revalidate_window(directives, policy.stale_while_revalidate),
-        sie=stale.stale_if_error_window(directives, policy.stale_if_error),
-        disconnected=stale.disconnected_window(directives, policy.stale_if_unreachable),
-        immutable=directives.immutable,
+        else stale.stale_while_revalidate_window(control, policy.stale_while_revalidate),
+        sie=stale.stale_if_error_window(control, policy.stale_if_error),
+        disconnected=stale.disconnected_window(control, policy.stale_if_unreachable),
+        immutable=control.immutable,
         codings=content_codings(headers.get("content-encoding")),
         # Fields of a qualified `no-cache` are not stored, so that the rest needs no validation.
-        always_validate=directives.no_cache or forbidden,
-        may_serve_stale=stale.may_serve_stale(directives),
+        always_validate=control.no_cache or forbidden,
+        may_serve_stale=may_serve_stale,
         can_validate=can_be_validated(stored.status, headers),
-        for_authorized=shareable_despite_authorization(directives) or "authorization" in policy.ignore,
-        for_cookies=policy.cookies_keyed
+        for_authorized=shareable_despite_authorization(control) or "authorization" in policy.ignore,
+        for_cookies=granted is None
+        or granted <= (by_origin or 0.0)
+        or policy.cookies_keyed
         or policy.person_keyed
-        or leaves_to_all(directives)
-        or any(name == "cookie" for name, _ in stored.selecting)
-        or granted is None
-        or granted <= (times(origin_alone=True) or 0.0),
+        or leaves_to_all(control)
+        or any(name == "cookie" for name, _ in stored.selecting),
         # A part is not refreshed: that would bring the whole, which nobody may want.
-        renew_from=inf if part else _renew_from(policy, stored.response_time, (granted or 0.0) - initial_age),
+        renew_from=inf if part else _renew_from(policy, response_time, lifetime - initial_age),
     )
 
 

@@ -45,7 +45,7 @@ class Answer:
     cookies: tuple[str, ...] = ()
     """`set-cookie` lines for this client, from the origin's word that what is stored is still right."""
     rendered: bytes | None = None
-    """The reply as the edge serialised it when the entry was stored, when it is at hand."""
+    """The reply as the edge serialised it for an earlier hit, when it is at hand."""
 
     @property
     def status(self) -> int:

@@ -6,7 +6,6 @@ policy then in force.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from meshcache.decisions import TierName
     from meshcache.engine.epochs import Epochs
+    from meshcache.engine.judge import Judgement
     from meshcache.policy.compiled import Eviction, Tiers
 
 
@@ -82,8 +82,7 @@ class VariantIndex(msgspec.Struct, tag="v", frozen=True, array_like=True):
 Record = StoredResponse | VariantIndex
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A record on its way into the tiers: under which key, where to, for how long."""
 
     key: bytes
@@ -102,7 +101,7 @@ class Entry:
     """For how many seconds it can be of any use (freshness and stale window); residence ends no later."""
     eviction: Eviction
     """Its pool in memory."""
-    rendered: bytes | None = None
-    """Its serialised reply, kept beside it in memory."""
+    judgement: Judgement | None = None
+    """How the policy sees the record, if that is known: kept beside it in memory."""
     yields_to: Callable[[StoredResponse], bool] | None = None
     """Tells of what a lower tier holds under the key whether it is to stay instead; None: it need not be looked at."""

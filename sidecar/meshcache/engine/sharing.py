@@ -79,4 +79,4 @@ def disguised(
         return False
     if status >= _FIRST_OTHER and "cookie" not in request and "authorization" not in request:
         return False
-    return not any(name in response for name in policy.targets) and type_mismatch(path, response.get("content-type"))
+    return type_mismatch(path, response.get("content-type")) and response.names.isdisjoint(policy.targets)

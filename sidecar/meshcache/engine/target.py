@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from meshcache.engine.epochs import Epochs
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from meshcache.policy.snapshot import Selection
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Where and for whom a response is stored: what the request has settled."""
 
     request: Request
@@ -33,8 +33,8 @@ class Target:
 
     def at(self, epochs: Epochs, now: float) -> Target:
         """The same for a request that goes out `now`, under the epochs read for it."""
-        return replace(self, epochs=epochs, request_time=now)
+        return msgspec.structs.replace(self, epochs=epochs, request_time=now)
 
     def asking(self, headers: Headers) -> Target:
         """The same for a GET with these header fields."""
-        return replace(self, request=self.request.as_get(headers))
+        return msgspec.structs.replace(self, request=self.request.as_get(headers))

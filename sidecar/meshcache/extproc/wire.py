@@ -1,6 +1,6 @@
 """Envoy's ext_proc messages to plain types, and replies to bytes.
 
-Replies are built once where they can be: constants at import, stored responses when they are stored. What changes
+Replies are built once where they can be: constants at import, stored responses at their first hit. What changes
 from one hit to the next (`age`, `cache-status`) is appended: protobuf merges a message that is followed by another
 of the same type, so the appended bytes add header fields to the reply before them.
 """

@@ -46,6 +46,7 @@ class HotEntry:
         expires_at: float,
         rendered: bytes | None = None,
         born: Born = UNBORN,
+        memo: Any = None,
     ) -> None:
         self.record = record
         self.epoch = epoch
@@ -64,7 +65,7 @@ class HotEntry:
         """The generation of the newest purge rule that it is known to have outlived."""
         self.stale_since: float | None = None
         """Unix seconds at which a soft purge made it stale."""
-        self.memo: Any = None
+        self.memo = memo
         """Free for the engine: a judgement that it need not repeat. Small, not counted."""
         self.size = entry_size(self)
         """Bytes it counts for."""

@@ -354,8 +354,8 @@ class TierStack:
             epoch=entry.epochs.board,
             stored_at=entry.now,
             expires_at=entry.now + residence(entry, TierName.HOT),
-            rendered=entry.rendered,
             born=entry.epochs.born,
+            memo=entry.judgement,
         )
         return None if self.memory.put(entry.key, held, entry.now, entry.eviction) else NoStoreReason.NO_TIER
 

@@ -10,6 +10,7 @@ from cache_origin import START
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.epochs import Epochs
 from meshcache.engine.key import cache_key
+from meshcache.engine.storing.arrival import Arrival
 from meshcache.engine.storing.fill import CopyBudget, Fill
 from meshcache.engine.storing.rules import unstorable
 from meshcache.engine.target import Target
@@ -37,7 +38,7 @@ def fields(headers: dict[str, str]) -> Headers:
 
 
 def fill(budget: CopyBudget | None = None, **headers: str) -> Fill:
-    return Fill(target(), Response(200, fields(headers)), START + 1, budget or CopyBudget(1000))
+    return Fill(Arrival(target(), Response(200, fields(headers)), START + 1), budget or CopyBudget(1000))
 
 
 @given(st.lists(st.binary(max_size=30), max_size=8), st.integers(0, 120))
@@ -90,7 +91,7 @@ def test_a_body_announced_too_large_is_not_begun() -> None:
 
 
 def test_what_is_kept_of_a_response() -> None:
-    copy = Fill(
+    arrival = Arrival(
         target(authorization="x", accept="text/html"),
         Response(
             200,
@@ -112,8 +113,8 @@ def test_what_is_kept_of_a_response() -> None:
             ),
         ),
         START + 1,
-        CopyBudget(1000),
     )
+    copy = Fill(arrival, CopyBudget(1000))
     copy.add(b"o")
     copy.add(b"k")
     record = copy.finish()
@@ -147,4 +148,4 @@ def test_what_is_kept_of_a_response() -> None:
     ],
 )
 def test_what_may_be_stored(asked: Target, answer: Response, reason: NoStoreReason | None) -> None:
-    assert unstorable(asked, answer) is reason
+    assert unstorable(Arrival(asked, answer, START + 1)) is reason

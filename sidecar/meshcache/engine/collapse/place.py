@@ -229,7 +229,7 @@ class Place:
 
     def head_came(self, fill: Fill) -> None:
         """The origin answers with something that can be stored."""
-        kind = fill.response.headers.get("content-type")
+        kind = fill.arrival.response.headers.get("content-type")
         if kind is not None and kind.lower().startswith("text/event-stream"):
             # It may go on for as long as it likes.
             self._refuse(SHUN_SECONDS)

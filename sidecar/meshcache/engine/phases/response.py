@@ -16,7 +16,6 @@ from meshcache.engine.posting import answers_for_get
 from meshcache.engine.ranges.parts import PARTIAL_CONTENT, is_part
 from meshcache.engine.refresh.foreground import PATIENCE_SECONDS, refetch
 from meshcache.engine.storing.begin import begin_fill
-from meshcache.engine.storing.rules import fresh_for
 from meshcache.engine.storing.succession import is_error
 from meshcache.rfc.tags import TAG_FIELDS
 from meshcache.rfc.validation import confirmed_by_head, contradicts, holds, validates
@@ -62,7 +61,7 @@ class ResponsePhase:
         if fill.refused is not None:
             self._state.cache.meter.stored(fill.refused)
             fill.release()
-            self._state.place.kept(fill.refused, fill.response)
+            self._state.place.kept(fill.refused, fill.arrival.response)
 
     def on_end(self) -> None:
         """The body is complete: store the response."""
@@ -70,7 +69,7 @@ class ResponsePhase:
         if fill is not None:
             # What those that wait are told may come later, when the exchange is over.
             place, self._state.place = self._state.place, ALONE
-            self._state.cache.keeper.store(fill, self._known, partial(place.kept, response=fill.response))
+            self._state.cache.keeper.store(fill, self._known, partial(place.kept, response=fill.arrival.response))
 
     def close(self) -> None:
         """Drop what was copied of a body that has not come to its end."""
@@ -183,11 +182,11 @@ class ResponsePhase:
             return Pass(status, remove=hidden)
         fill = begin_fill(keeper, lookup, candidate, state.request.headers, response, now)
         if isinstance(fill, NoStoreReason):
-            refused = fill
+            refused, ttl = fill, None
             keeper.not_stored(fill, state.request, self._known, response.status)
             state.place.kept(fill, response)
         else:
-            refused = None
+            refused, ttl = None, fill.arrival.fresh_for
             self.fill = fill
             if response.complete:
                 self.on_end()
@@ -195,7 +194,6 @@ class ResponsePhase:
                 state.place.head_came(fill)
         status = ""
         if lookup is not None:
-            ttl = None if refused is not None else fresh_for(lookup.target(), response, now)
             status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers, ttl)
         return Pass(status, copy=self.fill is not None, remove=hidden)
 

@@ -15,6 +15,7 @@ from meshcache.engine.ports import RefreshError
 from meshcache.engine.records import StoredResponse
 from meshcache.engine.refresh.backoff import Backoff
 from meshcache.engine.refresh.rules import refresh_request
+from meshcache.engine.storing.arrival import Arrival
 from meshcache.engine.storing.rules import supersedes, unstorable
 from meshcache.message import Headers
 from meshcache.rfc.stale import ERROR_STATUSES
@@ -199,9 +200,10 @@ class Refreshes:
         fills: list[Fill] = []
 
         def receive(response: Response) -> TakeBody:
-            if response.status == 304 or response.status in ERROR_STATUSES or unstorable(target, response) is not None:
+            arrival = Arrival(target, response, cache.clock())
+            if response.status == 304 or response.status in ERROR_STATUSES or unstorable(arrival) is not None:
                 return _no_body
-            fill = cache.keeper.begin(target, response, cache.clock(), candidate)
+            fill = cache.keeper.begin(arrival, candidate)
             fills.append(fill)
             return fill.add_all if fill.fits() else _no_body
 
@@ -218,8 +220,9 @@ class Refreshes:
         cache = self._cache
         if response.status in ERROR_STATUSES:
             return RefreshOutcome.ERROR
-        reason = unstorable(target, response)
-        if fill is not None:
+        if fill is None:
+            reason = unstorable(Arrival(target, response, cache.clock()))
+        else:
             if fill.refused is None and fill.fits():
                 cache.keeper.store(fill, replacing=candidate)
                 return RefreshOutcome.STORED

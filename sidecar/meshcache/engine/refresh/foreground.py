@@ -13,6 +13,7 @@ from meshcache.engine.judge import judge
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.ports import RefreshError
 from meshcache.engine.refresh.rules import refresh_request
+from meshcache.engine.storing.arrival import Arrival
 from meshcache.engine.storing.rules import unstorable
 from meshcache.rfc.vary import selecting_values
 
@@ -66,11 +67,12 @@ async def taken(
 
     `part` says which bytes a 206 holds.
     """
-    reason = unstorable(target, response, part=part is not None)
+    arrival = Arrival(target, response, cache.clock())
+    reason = unstorable(arrival, part=part is not None)
     if reason is not None:
         cache.keeper.not_stored(reason, target.request, replacing, response.status)
         return None
-    fill = cache.keeper.begin(target, response, cache.clock(), replacing, part)
+    fill = cache.keeper.begin(arrival, replacing, part)
     if not fill.fits() or not await fill.add_all(body):
         fill.release()
         return None

@@ -8,6 +8,7 @@ from meshcache.decisions import NoStoreReason
 from meshcache.engine.epochs import UNKNOWN
 from meshcache.engine.ranges.excerpts import part_to_keep
 from meshcache.engine.ranges.parts import PARTIAL_CONTENT
+from meshcache.engine.storing.arrival import Arrival
 from meshcache.engine.storing.rules import unstorable
 from meshcache.engine.storing.succession import is_error, is_good
 
@@ -33,13 +34,13 @@ def begin_fill(
     if lookup is None or lookup.epochs is UNKNOWN:
         # The look-up did not come to an end: nothing tells an invalidation that happens from now on.
         return NoStoreReason.NO_TIER
-    target = lookup.target()
+    arrival = Arrival(lookup.target(), response, now)
     part = part_to_keep(lookup, request, response, now) if response.status == PARTIAL_CONTENT else None
-    reason = unstorable(target, response, part=part is not None)
+    reason = unstorable(arrival, part=part is not None)
     if reason is not None:
         return reason
     if is_error(response.status) and replacing is not None and is_good(replacing, now):
         # Whatever lifetime it claims: what is good may stand in for the errors of others.
         return NoStoreReason.BETTER_STORED
-    fill = keeper.begin(target, response, now, replacing, part)
+    fill = keeper.begin(arrival, replacing, part)
     return fill if fill.fits() else NoStoreReason.TOO_LARGE

@@ -9,22 +9,18 @@ import msgspec
 
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.chunks import CHUNK_BYTES, INLINE_BYTES
-from meshcache.engine.judge import judge
+from meshcache.engine.judge import judge, judged
 from meshcache.engine.ranges.parts import part_of
 from meshcache.engine.records import StoredResponse
-from meshcache.engine.sharing import directives_of, may_be_personal
 from meshcache.engine.storing.rules import NOT_REPLAYED
 from meshcache.engine.variants import variant_names
-from meshcache.rfc.age import age_value
 from meshcache.rfc.storing import storable_fields
-from meshcache.rfc.tags import response_tags
 from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
     from meshcache.engine.judge import Judgement
     from meshcache.engine.ports import OpenSpool, Spool
-    from meshcache.engine.target import Target
-    from meshcache.message import Response
+    from meshcache.engine.storing.arrival import Arrival
     from meshcache.rfc.ranges import ContentRange
 
 
@@ -58,18 +54,14 @@ class Fill:
         "_open_spool",
         "_size",
         "_spool",
+        "arrival",
         "part",
         "refused",
-        "response",
-        "response_time",
-        "target",
     )
 
     def __init__(
         self,
-        target: Target,
-        response: Response,
-        response_time: float,
+        arrival: Arrival,
         budget: CopyBudget,
         part: ContentRange | None = None,
         open_spool: OpenSpool = lambda _head, _size: None,
@@ -78,17 +70,15 @@ class Fill:
 
         A whole body that is longer than `INLINE_BYTES` goes to what `open_spool` opens; all else is gathered here.
         """
-        self.target = target
-        self.response = response
-        self.response_time = response_time
+        self.arrival = arrival
         self.part = part
         self.refused: NoStoreReason | None = None
         """Why the copy was given up, once `add` has returned False or `finish` None."""
         self._budget = budget
         self._chunks: list[bytes] = []
         self._size = 0
-        self._limit = target.policy.tiers.largest()
-        self._declared = _length(response.headers.get("content-length"))
+        self._limit = arrival.target.policy.tiers.largest()
+        self._declared = _length(arrival.response.headers.get("content-length"))
         self._open_spool = open_spool
         self._spool: Spool | None = None
 
@@ -174,33 +164,35 @@ class Fill:
             return None
         return msgspec.structs.replace(self._record(b""), chunks=digests, size=self._size, chunk_bytes=CHUNK_BYTES)
 
-    def judged(self) -> Judgement:
-        """How the policy sees the response, before its body is here."""
-        return judge(self._record(b""), self.target.policy.freshness)
+    def judged(self, record: StoredResponse | None = None) -> Judgement:
+        """How the policy sees `record`, which this copy has become; without it, what is known before the body is."""
+        stored = record or self._record(b"")
+        arrival = self.arrival
+        return judged(stored, arrival.reading) if arrival.is_kept else judge(stored, arrival.reading.policy)
 
     def _record(self, body: bytes) -> StoredResponse:
-        target, response = self.target, self.response
-        names = variant_names(response.headers, target.request.headers, target.index)
+        arrival = self.arrival
+        target, response = arrival.target, arrival.response
+        headers, asked = response.headers, target.request.headers
+        names = variant_names(headers, asked, target.index)
         assert names != "*"  # noqa: S101 - `unstorable` has refused it
-        policy = target.policy.freshness
-        directives = directives_of(response.headers, policy).control
-        fields = storable_fields(response.headers, directives, response_time=self.response_time)
+        fields = storable_fields(headers, arrival.reading.control, response_time=arrival.time)
         return StoredResponse(
             key=target.key.material,
-            selecting=selecting_values(names, target.request.headers),
+            selecting=selecting_values(names, asked) if names else (),
             status=response.status,
-            fields=tuple(field for field in fields if field[0] not in NOT_REPLAYED),
+            fields=tuple([field for field in fields if field[0] not in NOT_REPLAYED]),
             request_time=target.request_time,
-            response_time=self.response_time,
-            initial_age=age_value(response.headers.get("age")),
-            authorized="authorization" in target.request.headers,
+            response_time=arrival.time,
+            initial_age=arrival.age,
+            authorized="authorization" in asked,
             body=body,
             uri=target.request.uri,
             route=target.selection.route,
             subject=target.subject,
             revision=target.revision,
-            tags=response_tags(response.headers) or (),
-            personal=may_be_personal(target.request.headers, response.headers, directives, policy),
+            tags=arrival.tags or (),
+            personal=arrival.personal,
         )
 
 

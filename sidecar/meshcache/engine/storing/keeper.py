@@ -21,10 +21,11 @@ from meshcache.engine.ranges.parts import (
     total_of,
 )
 from meshcache.engine.records import StoredResponse
+from meshcache.engine.storing.arrival import Arrival
 from meshcache.engine.storing.fill import Fill
 from meshcache.engine.storing.rules import NOT_REPLAYED, supersedes, unstorable
 from meshcache.engine.storing.succession import is_older
-from meshcache.engine.storing.writer import STORED, Writer, is_sendable, of_use, tiers_of
+from meshcache.engine.storing.writer import STORED, Writer, entry_of, of_use, tiers_of
 from meshcache.message import Headers, Response
 from meshcache.rfc.age import age_value
 from meshcache.rfc.invalidation import invalidates, other_targets
@@ -36,6 +37,7 @@ from meshcache.rfc.vary import parse_vary, selecting_values
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from meshcache.engine.judge import Judgement
     from meshcache.engine.ports import Meter, Renderer, Spool
     from meshcache.engine.records import VariantIndex
     from meshcache.engine.storing.fill import CopyBudget
@@ -86,26 +88,20 @@ class Keeper:
         self._stack = stack
         self._meter = meter
         self._render = render
-        self._writer = Writer(stack, render, clock)
+        self._writer = Writer(stack, clock)
 
     def render(self, storage: bytes, entry: HotEntry, now: float) -> None:
         """Keep the serialised head of `entry` beside it, so that its next hit need not make it."""
-        if is_sendable(entry.record):
-            self._stack.attach(storage, entry, self._render(entry.record), now)
+        record = entry.record
+        if isinstance(record, StoredResponse) and not is_part(record) and not record.chunks:
+            self._stack.attach(storage, entry, self._render(record), now)
 
-    def begin(
-        self,
-        target: Target,
-        response: Response,
-        now: float,
-        replacing: Candidate | None,
-        part: ContentRange | None = None,
-    ) -> Fill:
-        """Begin to copy a response that came at `now`, to be stored in place of `replacing` where there is one.
+    def begin(self, arrival: Arrival, replacing: Candidate | None, part: ContentRange | None = None) -> Fill:
+        """Begin to copy a response, to be stored in place of `replacing` where there is one.
 
         `part` is what a 206 says its content is.
         """
-        return Fill(target, response, now, self.copies, part, partial(self._spool, target, replacing))
+        return Fill(arrival, self.copies, part, partial(self._spool, arrival.target, replacing))
 
     def store(self, fill: Fill, replacing: Candidate | None, told: Told = _nobody) -> None:
         """Store a response that has come in whole, in place of `replacing` where there was one.
@@ -135,14 +131,21 @@ class Keeper:
             reason = fill.refused or NoStoreReason.TRUNCATED
             self._meter.stored(reason)
             return reason
-        return self.place(fill.target, record, replacing) or record
+        return self.place(fill.arrival.target, record, replacing, fill.judged(record)) or record
 
-    def place(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> NoStoreReason | None:
+    def place(
+        self,
+        target: Target,
+        record: StoredResponse,
+        replacing: Candidate | None,
+        judgement: Judgement | None = None,
+    ) -> NoStoreReason | None:
         """Store a whole answer, or a part with what is held of the same representation already.
 
-        Returns why it went nowhere, if so.
+        `judgement` is how the policy sees it, where that is known. Returns why it went nowhere, if so.
         """
-        outcome = self._writer.write(target, record, replacing)
+        judgement = judgement or judge(record, target.policy.freshness)
+        outcome = self._writer.write(target, record, judgement, replacing)
         self._meter.stored(outcome)
         return None if outcome == STORED else NoStoreReason(outcome)
 
@@ -170,7 +173,7 @@ class Keeper:
         target = target.asking(target.request.headers)
         updated = freshened(old.fields, response.headers, targets=target.policy.freshness.targets, response_time=now)
         fields = [item for item in updated if item[0] not in NOT_REPLAYED]
-        reason = unstorable(target, Response(old.status, Headers(fields)), part=is_part(old))
+        reason = unstorable(Arrival(target, Response(old.status, Headers(fields)), now), part=is_part(old))
         tags = response_tags(response.headers)
         if tags is None:
             reason = reason or NoStoreReason.TAGS
@@ -189,11 +192,11 @@ class Keeper:
             initial_age=age_value(response.headers.get("age")),
             tags=tags or old.tags,
         )
+        judgement = judge(record, target.policy.freshness)
         if reason is None:
-            reason = self.place(target, record, candidate)
+            reason = self.place(target, record, candidate, judgement)
         else:
             self.not_stored(reason, target.request, candidate, old.status)
-        judgement = judge(record, target.policy.freshness)
         born = target.epochs.born
         return Candidate(record, candidate.storage, candidate.tier, judgement, None, born), reason
 
@@ -224,13 +227,14 @@ class Keeper:
         held = self._stack.memory.peek(candidate.storage)
         if held is not None and isinstance(held.record, StoredResponse) and is_older(candidate.stored, held.record):
             return
-        expires_in = of_use(candidate.judgement, target.policy, now)
-        self._stack.promote(self._writer.entry(target, candidate.storage, candidate.stored, tiers, now, expires_in))
+        stored, judgement = candidate.stored, candidate.judgement
+        expires_in = of_use(judgement, target.policy, now)
+        self._stack.promote(entry_of(target, candidate.storage, stored, tiers, now, expires_in, judgement))
 
     def promote_index(self, target: Target, index: VariantIndex, now: float) -> None:
         """Keep a list of variants in memory, so that the next look-up finds its variant at once."""
         expires_in = target.policy.tiers.hot.ttl
-        self._stack.promote(self._writer.entry(target, target.key.storage, index, (TierName.HOT,), now, expires_in))
+        self._stack.promote(entry_of(target, target.key.storage, index, (TierName.HOT,), now, expires_in))
 
     def not_stored(self, reason: NoStoreReason, request: Request, candidate: Candidate | None, status: int) -> None:
         """A response was not stored: when it shows that what is stored has had its day, that goes, too."""

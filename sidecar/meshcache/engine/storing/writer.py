@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.judge import judge
@@ -24,7 +25,6 @@ from meshcache.engine.variants import with_field_set
 
 if TYPE_CHECKING:
     from meshcache.engine.judge import Judgement
-    from meshcache.engine.ports import Renderer
     from meshcache.engine.records import Record
     from meshcache.engine.target import Target
     from meshcache.policy.compiled import Freshness, Policy
@@ -41,31 +41,34 @@ STORED = "stored"
 class Writer:
     """Writes to the tiers of one process."""
 
-    def __init__(self, stack: TierStack, render: Renderer, clock: Callable[[], float]) -> None:
+    def __init__(self, stack: TierStack, clock: Callable[[], float]) -> None:
         self._stack = stack
-        self._render = render
         self._clock = clock
 
-    def write(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
-        """Write a whole answer, or a part with what is held of the same representation already: the outcome."""
+    def write(self, target: Target, record: StoredResponse, judgement: Judgement, replacing: Candidate | None) -> str:
+        """Write a whole answer, or a part with what is held of the same representation already: the outcome.
+
+        `judgement` is how the policy sees `record`.
+        """
         if is_part(record):
             return self._part(target, record, replacing)
         if replacing is not None and is_part(replacing.stored):
             # Of an older version, or no longer needed.
             self._stack.delete(replacing.storage, replacing.stored)
             replacing = None
-        return self._whole(target, record, replacing)
+        return self._whole(target, record, judgement, replacing)
 
-    def _whole(self, target: Target, record: StoredResponse, replacing: Candidate | None) -> str:
+    def _whole(self, target: Target, record: StoredResponse, judgement: Judgement, replacing: Candidate | None) -> str:
         """Store under the primary key, or under a variant's with the list of variants beside it."""
         held, known = (None, None) if replacing is None else (replacing.tier, replacing.stored)
         if not record.selecting:
             # It answers every request for the resource; older variants become unreachable with their list, which
             # it has to replace wherever that would be found first.
             tier = held if target.index is None else TierName.HOT
-            return self._write(target, target.key.storage, record, tier, known)
+            return self._write(target, target.key.storage, record, judgement, tier, known)
         names = tuple(name for name, _ in record.selecting)
-        outcome = self._write(target, variant_key(target.key.storage, record.selecting), record, held, known)
+        storage = variant_key(target.key.storage, record.selecting)
+        outcome = self._write(target, storage, record, judgement, held, known)
         if outcome == STORED:
             self._list(target, names)
         return outcome
@@ -94,12 +97,13 @@ class Writer:
             merged = combined(base, part)
             if is_part(merged) and len(part.body) * MOST_REWRITTEN < len(merged.body):
                 return NoStoreReason.PARTIAL
+        judgement = judge(merged, target.policy.freshness)
         if not is_part(merged):
             if base is not None:
                 self._stack.delete(place)
-            return self._whole(target, merged, None)
+            return self._whole(target, merged, judgement, None)
         held = None if replacing is None else replacing.tier
-        outcome = self._write(target, place, merged, held if entry is None else TierName.HOT, base)
+        outcome = self._write(target, place, merged, judgement, held if entry is None else TierName.HOT, base)
         if outcome == STORED and names:
             self._list(target, names)
         return outcome
@@ -109,6 +113,7 @@ class Writer:
         target: Target,
         storage: bytes,
         record: StoredResponse,
+        judgement: Judgement,
         held: TierName | None,
         replacing: StoredResponse | None,
     ) -> str:
@@ -125,11 +130,10 @@ class Writer:
             if reason is not None and stored.record.key == record.key:
                 return reason
         tiers = tiers_of(target, held)
-        expires_in = of_use(judge(record, policy.freshness), policy, now)
-        entry = self.entry(target, storage, record, tiers, now, expires_in)
+        entry = entry_of(target, storage, record, tiers, now, of_use(judgement, policy, now), judgement)
         if is_error(record.status) or self._clock() - record.request_time > SLOW_SECONDS:
             # Another process may have stored something in the meantime, which its memory alone knows so far.
-            entry = replace(entry, yields_to=partial(self._stays, record, policy.freshness))
+            entry = msgspec.structs.replace(entry, yields_to=partial(self._stays, record, policy.freshness))
         outcome = self._stack.store(entry)
         return outcome.refused or STORED
 
@@ -143,31 +147,31 @@ class Writer:
             return
         index, tiers = with_field_set(target.key, known, names), tiers_of(target, TierName.HOT)
         expires_in = _longest_residence(target.policy)
-        self._stack.store(self.entry(target, target.key.storage, index, tiers, self._clock(), expires_in))
+        self._stack.store(entry_of(target, target.key.storage, index, tiers, self._clock(), expires_in))
 
-    def entry(
-        self,
-        target: Target,
-        storage: bytes,
-        record: Record,
-        tiers: tuple[TierName, ...],
-        now: float,
-        expires_in: float,
-    ) -> Entry:
-        """What the tiers are given of `record`, to be kept under the key `storage`."""
-        in_memory = TierName.HOT in tiers
-        return Entry(
-            key=storage,
-            resource=target.key.resource,
-            record=record,
-            tiers=tiers,
-            limits=target.policy.tiers,
-            epochs=target.epochs,
-            now=now,
-            expires_in=expires_in,
-            eviction=target.policy.eviction,
-            rendered=self._render(record) if in_memory and is_sendable(record) else None,
-        )
+
+def entry_of(
+    target: Target,
+    storage: bytes,
+    record: Record,
+    tiers: tuple[TierName, ...],
+    now: float,
+    expires_in: float,
+    judgement: Judgement | None = None,
+) -> Entry:
+    """What the tiers are given of `record`, to be kept under the key `storage`."""
+    return Entry(
+        key=storage,
+        resource=target.key.resource,
+        record=record,
+        tiers=tiers,
+        limits=target.policy.tiers,
+        epochs=target.epochs,
+        now=now,
+        expires_in=expires_in,
+        eviction=target.policy.eviction,
+        judgement=judgement,
+    )
 
 
 def tiers_of(target: Target, held: TierName | None) -> tuple[TierName, ...]:
@@ -186,11 +190,6 @@ def of_use(judgement: Judgement, policy: Policy, now: float) -> float:
         return left + LINGER_SECONDS
     # Stale as it came: of use to those alone who take it so.
     return LINGER_SECONDS if judgement.lifetime > 0.0 and judgement.may_serve_stale else 0.0
-
-
-def is_sendable(record: Record) -> TypeGuard[StoredResponse]:
-    """Whether it can be sent as it is."""
-    return isinstance(record, StoredResponse) and not is_part(record) and not record.chunks
 
 
 def _longest_residence(policy: Policy) -> float:
