@@ -162,7 +162,7 @@ class Worker:
         self.tasks: set[asyncio.Task[None]] = set()
         self.cache = Cache(
             stack=self.stack,
-            leases=self.board if rig.fleet is None else PodLeases(rig.clock),
+            leases=self.board.leases if rig.fleet is None else PodLeases(rig.clock),
             fleet=rig.fleet,
             refresher=self.refresher,
             meter=self.meter,

@@ -135,7 +135,7 @@ async def test_a_log_that_cannot_be_trusted_makes_all_that_was_stored_before_dea
 
 async def test_a_new_board_is_told(pod):
     await pod.book.add([(rule("t"), 0)])
-    pod.board._path.unlink()
+    pod.board.path.unlink()
     await pod.book.check()
     assert pod.board.purges == pod.book.generation
     pod.board.purges = 0

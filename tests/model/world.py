@@ -76,7 +76,7 @@ class Worker:
         self.tasks: set[asyncio.Task[None]] = set()
         self.cache = Cache(
             stack=self.stack,
-            leases=self.board,
+            leases=self.board.leases,
             refresher=BackgroundOrigin(world, number),
             meter=self.meter,
             clock=world.time.wall,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tier_helpers import resource
 
-from meshcache.tiers import board as module
+from meshcache.tiers import board_file as module
 from meshcache.tiers.board import Board, BoardError
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -43,7 +43,7 @@ def test_a_bump_leaves_its_time(path: Path) -> None:
     last = (1 << 20) - 1
     board.bump(resource(last))
     assert Board(path).bumped_at(resource(last)) == 1000.5
-    assert board.lease(resource(1), 1.0) is not None, "nothing was written past its place"
+    assert board.leases.lease(resource(1), 1.0) is not None, "nothing was written past its place"
 
 
 def test_a_second_board_on_the_file_sees_the_same(path: Path) -> None:
@@ -88,11 +88,11 @@ def test_a_board_of_another_size_is_replaced(path: Path) -> None:
 def test_a_board_from_before_a_reboot_is_replaced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = Board(path)
     before = board.epoch(resource(1))
-    assert board.lease(b"k", 1000.0)
+    assert board.leases.lease(b"k", 1000.0)
     monkeypatch.setattr(module, "boot_id", lambda: b"another boot 16b")
     rebooted = Board(path)
     assert rebooted.epoch(resource(1)) != before
-    assert rebooted.lease(b"k", 1000.0)
+    assert rebooted.leases.lease(b"k", 1000.0)
 
 
 def test_refresh_follows_a_replaced_file(path: Path) -> None:
@@ -130,7 +130,7 @@ def test_refresh_that_fails_keeps_the_old_map(path: Path) -> None:
 def test_a_map_that_fails_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     board = Board(path)
     before = board.epoch(resource(1))
-    lease = board.lease(b"k", 60.0)
+    lease = board.leases.lease(b"k", 60.0)
     assert lease is not None
     path.unlink()
     other = Board(path)
@@ -147,8 +147,8 @@ def test_a_map_that_fails_is_tried_again(path: Path, monkeypatch: pytest.MonkeyP
             assert board.epoch(resource(1)) == before
         with pytest.raises(BoardError, match="board"):
             Board(path)
-    assert board.lease(b"k", 60.0) is None, "the old board is whole"
-    board.release(lease)
+    assert board.leases.lease(b"k", 60.0) is None, "the old board is whole"
+    board.leases.release(lease)
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert board.refresh()
     assert before != board.epoch(resource(1)) == other.epoch(resource(1))
@@ -166,48 +166,48 @@ def test_a_path_that_cannot_be_used(tmp_path: Path) -> None:
 def test_lease_is_held_released_and_taken_again(path: Path) -> None:
     now = [100.0]
     board = Board(path, clock=lambda: now[0])
-    lease = board.lease(b"k", 5.0)
+    lease = board.leases.lease(b"k", 5.0)
     assert lease is not None
-    assert board.lease(b"k", 5.0) is None
-    assert board.lease(b"other", 5.0) is not None
-    board.release(lease)
-    again = board.lease(b"k", 5.0)
+    assert board.leases.lease(b"k", 5.0) is None
+    assert board.leases.lease(b"other", 5.0) is not None
+    board.leases.release(lease)
+    again = board.leases.lease(b"k", 5.0)
     assert again is not None
     now[0] += 4.99
-    assert board.lease(b"k", 5.0) is None
+    assert board.leases.lease(b"k", 5.0) is None
     now[0] += 0.01
-    assert board.lease(b"k", 5.0) is not None
+    assert board.leases.lease(b"k", 5.0) is not None
 
 
 def test_a_late_release_does_not_free_anothers_lease(path: Path) -> None:
     now = [100.0]
     board = Board(path, clock=lambda: now[0])
-    late = board.lease(b"k", 1.0)
+    late = board.leases.lease(b"k", 1.0)
     now[0] += 2.0
-    current = board.lease(b"k", 10.0)
+    current = board.leases.lease(b"k", 10.0)
     assert late is not None
     assert current is not None
-    board.release(late)
-    assert board.lease(b"k", 10.0) is None
-    board.release(current)
-    assert board.lease(b"k", 10.0) is not None
+    board.leases.release(late)
+    assert board.leases.lease(b"k", 10.0) is None
+    board.leases.release(current)
+    assert board.leases.lease(b"k", 10.0) is not None
 
 
 def test_a_full_bucket_refuses_until_one_runs_out(path: Path) -> None:
     now = [100.0]
     board = Board(path, lease_buckets=1, clock=lambda: now[0])
-    assert all(board.lease(b"%d" % n, 1.0 + n) for n in range(8))
-    assert board.lease(b"ninth", 1.0) is None
+    assert all(board.leases.lease(b"%d" % n, 1.0 + n) for n in range(8))
+    assert board.leases.lease(b"ninth", 1.0) is None
     now[0] += 1.5
-    assert board.lease(b"ninth", 1.0) is not None
+    assert board.leases.lease(b"ninth", 1.0) is not None
 
 
 def test_an_impossible_deadline_does_not_hold_for_ever(path: Path) -> None:
     now = [1e9]
     board = Board(path, clock=lambda: now[0])
-    assert board.lease(b"k", 10.0)
+    assert board.leases.lease(b"k", 10.0)
     now[0] = 5.0
-    assert board.lease(b"k", 10.0)
+    assert board.leases.lease(b"k", 10.0)
 
 
 def _bump_for(path: Path, ready: object, numbers: range) -> None:
@@ -234,7 +234,7 @@ def test_bumps_of_processes_are_all_seen(path: Path) -> None:
 def _lease_each(path: Path, ready: object, results: object) -> None:
     board = Board(path)
     ready.wait()  # type: ignore[attr-defined]
-    won = [n for n in range(300) if board.lease(b"key %d" % n, 60.0)]
+    won = [n for n in range(300) if board.leases.lease(b"key %d" % n, 60.0)]
     results.put(won)  # type: ignore[attr-defined]
 
 
@@ -274,7 +274,7 @@ def test_processes_that_start_at_once_share_one_board(path: Path) -> None:
 
 def _hold_bucket(path: Path, holding: object) -> None:
     board = Board(path, lease_buckets=1)
-    with board._locked(board._leases_at) as mine:
+    with board.leases._locked(board._file.leases_at) as mine:
         assert mine
         holding.set()  # type: ignore[attr-defined]
         time.sleep(60)
@@ -290,7 +290,7 @@ def _within(seconds: float, call: Callable[[], object]) -> object:
 @pytest.mark.slow
 def test_a_stopped_or_killed_holder_never_blocks(path: Path) -> None:
     board = Board(path, lease_buckets=1)
-    lease = board.lease(b"mine", 60.0)
+    lease = board.leases.lease(b"mine", 60.0)
     assert lease is not None
     holding = SPAWN.Event()
     process = SPAWN.Process(target=_hold_bucket, args=(path, holding))
@@ -298,11 +298,11 @@ def test_a_stopped_or_killed_holder_never_blocks(path: Path) -> None:
     assert holding.wait(20)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)
-    assert _within(0.5, lambda: board.lease(b"k", 1.0)) is None
-    _within(0.5, lambda: board.release(lease))
+    assert _within(0.5, lambda: board.leases.lease(b"k", 1.0)) is None
+    _within(0.5, lambda: board.leases.release(lease))
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    assert board.lease(b"k", 1.0) is not None
-    assert board.lease(b"mine", 1.0) is None
-    board.beat()
-    assert board.lease(b"mine", 1.0) is not None, "given back as soon as that could be"
+    assert board.leases.lease(b"k", 1.0) is not None
+    assert board.leases.lease(b"mine", 1.0) is None
+    board.leases.beat()
+    assert board.leases.lease(b"mine", 1.0) is not None, "given back as soon as that could be"

@@ -84,7 +84,7 @@ class Purge:
 
 class Worker:
     def __init__(self, pod: Pod, store: Store) -> None:
-        self.board = Board(pod.board._path, slots=1 << 16, lease_buckets=16)
+        self.board = Board(pod.board.path, slots=1 << 16, lease_buckets=16)
         self.purges = Purges(self.board, pod.path, wall_clock=lambda: NOW)
         self.purges.load()
         self.stack = TierStack(MemoryTier(1 << 20), store, None, self.board, KEYRING, purges=self.purges)  # type: ignore[arg-type]

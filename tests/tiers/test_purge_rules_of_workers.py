@@ -32,7 +32,7 @@ class Worker:
     def __init__(self, pod: Pod, warm: LmdbTier | None = None) -> None:
         self.silences = 0
         self.hooks = CountingHooks()
-        self.board = Board(pod.board._path, slots=1 << 16, lease_buckets=16)
+        self.board = Board(pod.board.path, slots=1 << 16, lease_buckets=16)
         self.purges = Purges(self.board, pod.path, on_silence=self.silent, wall_clock=pod.clock)
         self.purges.load()
         self.memory = MemoryTier(1 << 20)
@@ -219,7 +219,7 @@ async def test_another_log_makes_all_of_the_one_before_dead(pod, worker):
 
 async def test_a_new_board_is_not_trusted_before_its_log_is_named(pod, worker):
     await worker.store(1, record=response(tags=("u",)))
-    pod.board._path.unlink()
+    pod.board.path.unlink()
     assert pod.board.refresh()
     assert worker.board.refresh()
     assert worker.hot() is None

@@ -24,7 +24,8 @@ from meshcache.extproc.surroundings import surroundings
 from meshcache.extproc.waits import LoopWaits
 from meshcache.policy.compile import compile_documents
 from meshcache.tiers.base import TierError
-from meshcache.tiers.board import BEAT, Board
+from meshcache.tiers.board import Board
+from meshcache.tiers.board_leases import BEAT
 from meshcache.tiers.fleet import RedisLeases
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.memory import MemoryTier
@@ -78,7 +79,7 @@ class Service:
         self._pulse = asyncio.get_running_loop().create_task(self._beat())
         self._cache = Cache(
             stack=stack,
-            leases=board,
+            leases=board.leases,
             fleet=self._fleet,
             refresher=refresher,
             meter=LoggedMeter(metrics) if options.log_requests else EngineMeter(metrics),
@@ -159,7 +160,7 @@ class Service:
     async def _beat(self) -> None:
         """Show the other workers that this one gets on."""
         while True:
-            self._board.beat()
+            self._board.leases.beat()
             await asyncio.sleep(BEAT)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -196,7 +196,7 @@ async def test_one_at_a_time(tmp_path: Path) -> None:
         rig.origin.does("/a", Ranged())
         await rig.get(headers={"range": "bytes=0-59"})
         await rig.settle()
-        stolen = rig.board.lease(_part_storage(rig), 5)
+        stolen = rig.board.leases.lease(_part_storage(rig), 5)
         assert stolen is not None
         got = await rig.get()
         assert (got.body, got.decision) == (BODY, "miss")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tier_helpers import key
 
-from meshcache.tiers import board as module
+from meshcache.tiers import board_leases as module
 from meshcache.tiers.board import Board
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -38,92 +38,92 @@ def boards(tmp_path: Path, clock: Clock) -> tuple[Board, Board]:
 
 def test_whether_a_lease_is_taken(boards: tuple[Board, Board], clock: Clock) -> None:
     one, two = boards
-    assert not two.leased(key(1))
-    lease = one.lease(key(1), 5.0)
+    assert not two.leases.leased(key(1))
+    lease = one.leases.lease(key(1), 5.0)
     assert lease is not None
-    assert two.leased(key(1))
-    assert not two.leased(key(2))
+    assert two.leases.leased(key(1))
+    assert not two.leases.leased(key(2))
     clock.now += 5.0
-    assert not two.leased(key(1))
-    one.release(lease)
-    assert not one.leased(key(1))
+    assert not two.leases.leased(key(1))
+    one.leases.release(lease)
+    assert not one.leases.leased(key(1))
 
 
 def test_a_lease_holds_while_the_pulse_goes(boards: tuple[Board, Board], clock: Clock) -> None:
     one, two = boards
-    one.beat()
-    assert one.lease(key(1), 60.0) is not None
+    one.leases.beat()
+    assert one.leases.lease(key(1), 60.0) is not None
     for _ in range(20):
         clock.now += module.BEAT
-        one.beat()
-        assert two.lease(key(1), 60.0) is None
+        one.leases.beat()
+        assert two.leases.lease(key(1), 60.0) is None
     clock.now += 1.6
-    assert not two.leased(key(1))
-    assert two.lease(key(1), 60.0) is not None
+    assert not two.leases.leased(key(1))
+    assert two.leases.lease(key(1), 60.0) is not None
 
 
 def test_without_a_pulse_a_lease_holds_for_its_time(boards: tuple[Board, Board], clock: Clock) -> None:
     one, two = boards
-    assert one.lease(key(1), 60.0) is not None
+    assert one.leases.lease(key(1), 60.0) is not None
     clock.now += 50
-    assert two.lease(key(1), 60.0) is None
+    assert two.leases.lease(key(1), 60.0) is None
 
 
 def test_each_process_has_a_pulse_of_its_own(boards: tuple[Board, Board], clock: Clock) -> None:
     one, two = boards
-    one.beat()
-    two.beat()
-    assert one.lease(key(1), 60.0) is not None
-    assert two.lease(key(2), 60.0) is not None
+    one.leases.beat()
+    two.leases.beat()
+    assert one.leases.lease(key(1), 60.0) is not None
+    assert two.leases.lease(key(2), 60.0) is not None
     clock.now += 1.0
-    two.beat()
+    two.leases.beat()
     clock.now += 1.0
-    assert not two.leased(key(1))
-    assert one.leased(key(2))
+    assert not two.leases.leased(key(1))
+    assert one.leases.leased(key(2))
 
 
 def test_a_successor_does_not_bring_the_leases_of_the_dead_back(tmp_path: Path, clock: Clock) -> None:
     dead = Board(tmp_path / "board", clock=clock)
-    dead.beat()
-    assert dead.lease(key(1), 60.0) is not None
+    dead.leases.beat()
+    assert dead.leases.lease(key(1), 60.0) is not None
     dead.close()
     clock.now += 10
     heir = Board(tmp_path / "board", clock=clock)
-    heir.beat()
-    assert not heir.leased(key(1))
+    heir.leases.beat()
+    assert not heir.leases.leased(key(1))
 
 
 def test_who_was_silent_too_long_gets_a_new_pulse(boards: tuple[Board, Board], clock: Clock) -> None:
     one, two = boards
-    one.beat()
-    old = one.lease(key(1), 600.0)
+    one.leases.beat()
+    old = one.leases.lease(key(1), 600.0)
     clock.now += 100
-    two.beat()
-    one.beat()
+    two.leases.beat()
+    one.leases.beat()
     assert old is not None
-    assert not two.leased(key(1)), "its row was given away"
-    assert one.lease(key(2), 600.0) is not None
-    assert two.leased(key(2))
+    assert not two.leases.leased(key(1)), "its row was given away"
+    assert one.leases.lease(key(2), 600.0) is not None
+    assert two.leases.leased(key(2))
 
 
 def test_more_processes_than_rows_do_without(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PULSES", 3)
+    monkeypatch.setattr(module, "PULSES", 3)
     boards = [Board(tmp_path / "board", clock=clock) for _ in range(3)]
     for board in boards:
-        board.beat()
-    lease = boards[2].lease(key(1), 10.0)
+        board.leases.beat()
+    lease = boards[2].leases.lease(key(1), 10.0)
     assert lease is not None
     clock.now += 9
-    assert boards[0].leased(key(1))
+    assert boards[0].leases.leased(key(1))
 
 
 def _hold(path: str, ready: object) -> None:
     board = Board(Path(path))
-    board.beat()
-    assert board.lease(key(1), 60.0) is not None
+    board.leases.beat()
+    assert board.leases.lease(key(1), 60.0) is not None
     ready.set()  # type: ignore[attr-defined]
     while True:
-        board.beat()
+        board.leases.beat()
         time.sleep(0.1)
 
 
@@ -136,54 +136,54 @@ def test_the_lease_of_a_killed_process_is_soon_free(tmp_path: Path) -> None:
     try:
         assert ready.wait(20)
         time.sleep(0.3)
-        assert board.lease(key(1), 60.0) is None
+        assert board.leases.lease(key(1), 60.0) is None
     finally:
         os.kill(process.pid or 0, signal.SIGKILL)
         process.join()
     killed = time.monotonic()
-    while board.lease(key(1), 60.0) is None:
+    while board.leases.lease(key(1), 60.0) is None:
         assert time.monotonic() - killed < 3
         time.sleep(0.02)
 
 
 def test_shunned_keys(boards: tuple[Board, Board], clock: Clock) -> None:
     one, two = boards
-    assert not one.shunned(key(1))
-    one.shun(key(1), 30.0)
-    assert two.shunned(key(1))
-    assert not two.shunned(key(2))
+    assert not one.leases.shunned(key(1))
+    one.leases.shun(key(1), 30.0)
+    assert two.leases.shunned(key(1))
+    assert not two.leases.shunned(key(2))
     clock.now += 29
-    assert two.shunned(key(1))
+    assert two.leases.shunned(key(1))
     clock.now += 1.5
-    assert not two.shunned(key(1))
-    one.shun(key(1), 30.0)
-    two.readmit(key(2))
-    assert one.shunned(key(1))
-    two.readmit(key(1))
-    assert not one.shunned(key(1))
+    assert not two.leases.shunned(key(1))
+    one.leases.shun(key(1), 30.0)
+    two.leases.readmit(key(2))
+    assert one.leases.shunned(key(1))
+    two.leases.readmit(key(1))
+    assert not one.leases.shunned(key(1))
 
 
 def test_nothing_is_shunned_for_longer_than_a_minute(boards: tuple[Board, Board], clock: Clock) -> None:
-    boards[0].shun(key(1), 1e9)
+    boards[0].leases.shun(key(1), 1e9)
     clock.now += 60.5
-    assert not boards[1].shunned(key(1))
+    assert not boards[1].leases.shunned(key(1))
 
 
 def test_keys_of_one_place_displace_each_other_and_are_never_mistaken(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SHUNNED", 1)
+    monkeypatch.setattr(module, "SHUNNED", 1)
     board = Board(tmp_path / "board", clock=clock)
-    board.shun(key(1), 30.0)
-    board.shun(key(2), 30.0)
-    assert [board.shunned(key(number)) for number in (1, 2, 3)] == [False, True, False]
+    board.leases.shun(key(1), 30.0)
+    board.leases.shun(key(2), 30.0)
+    assert [board.leases.shunned(key(number)) for number in (1, 2, 3)] == [False, True, False]
 
 
 def test_ticks_that_come_round(tmp_path: Path, clock: Clock) -> None:
     clock.now = 2**24 / 4 - 10
     board = Board(tmp_path / "board", clock=clock)
-    board.shun(key(1), 30.0)
+    board.leases.shun(key(1), 30.0)
     clock.now += 20
-    assert board.shunned(key(1))
+    assert board.leases.shunned(key(1))
     clock.now += 11
-    assert not board.shunned(key(1))
+    assert not board.leases.shunned(key(1))
