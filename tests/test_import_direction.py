@@ -37,8 +37,8 @@ INSIDE_ENGINE: dict[str, set[str]] = {
     "phases": {"ranges", "storing", "refresh", "collapse"},
     "explain": {"refresh", "collapse"},
 }
-"""What the packages of `engine`, and `explain`, may import of each other. Its other modules are below them, but for those
-that wire."""
+"""What the packages of `engine`, and `explain`, may import of each other. Its other modules are below them, but for
+those that wire."""
 
 WIRING = ("cache", "exchange")
 

@@ -8,68 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crowds import COLLAPSING, Crowd
 
-from cache_harness import Got, Rig, Sent
+from cache_harness import Got, Rig
 from cache_origin import Reply, by_field
 from meshcache.engine.collapse.herd import Herd, Member
 from meshcache.engine.collapse.place import ALONE, Place
 from meshcache.message import Headers, Request, Response
 from policy_texts import policies
-
-PATIENCE = 10.0
-
-COLLAPSING = policies(collapse="{maxWait: 5s}")
-
-
-class Crowd:
-    """Requests that have been sent and have to wait for one that went ahead."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
-        self.tasks: list[asyncio.Task[Got | Sent]] = []
-        self.got: list[Got] = []
-        self.most = 0
-        """As many of them were at the origin at one time."""
-
-    async def join(self, number: int = 1, path: str = "/a", headers: dict[str, str] | None = None, **more: Any) -> None:
-        for _ in range(number):
-            self.tasks.append(asyncio.create_task(self.rig.send("GET", path, headers, **more)))
-        await self.stirred()
-
-    async def stirred(self, seconds: float = 0.05) -> None:
-        """Let those that may go do so."""
-        await asyncio.sleep(seconds)
-
-    @property
-    def waiting(self) -> int:
-        return sum(not task.done() for task in self.tasks)
-
-    @property
-    def sent(self) -> list[Sent]:
-        """Those that have gone to the origin after all."""
-        results = [task.result() for task in self.tasks if task.done()]
-        return [one for one in results if isinstance(one, Sent)]
-
-    async def all(self) -> list[Got]:
-        """What each one gets in the end, when the origin answers one after the other."""
-        left = list(self.tasks)
-        async with asyncio.timeout(PATIENCE):
-            while left:
-                done, _ = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-                await self.stirred(0.01)
-                self.most = max(self.most, sum(isinstance(task.result(), Sent) for task in left if task.done()))
-                for task in left:
-                    if task in done:
-                        one = task.result()
-                        self.got.append(await one.finish() if isinstance(one, Sent) else one)
-                        left.remove(task)
-                        break
-        return self.got
-
-    def drop(self) -> None:
-        """All of them leave."""
-        for task in self.tasks:
-            task.cancel()
 
 
 @pytest.fixture
@@ -453,54 +399,3 @@ TIERS_WITHOUT_MEMORY = """
 hot: {maxObjectBytes: 1Ki}
 warm: {ttl: 1h, maxObjectBytes: 2Mi, deadline: 5s}
 """
-
-
-async def test_one_worker_asks_for_all_of_the_pod(tmp_path: Path) -> None:
-    async with Rig(tmp_path, COLLAPSING, workers=3) as rig:
-        rig.origin.says("/a", b"one", cache_control="max-age=60")
-        leader = await rig.forwarded("GET")
-        crowd = Crowd(rig)
-        for worker in range(3):
-            await crowd.join(10, worker=worker)
-        assert crowd.waiting == 30
-        await leader.finish()
-        assert {(one.decision, one.body) for one in await crowd.all()} == {("collapsed", b"one")}
-        assert rig.origin.times == 1
-
-
-async def test_another_worker_takes_over(tmp_path: Path) -> None:
-    async with Rig(tmp_path, COLLAPSING, workers=2) as rig:
-        rig.origin.says("/a", b"one", cache_control="max-age=60")
-        leader = await rig.forwarded("GET")
-        crowd = Crowd(rig)
-        await crowd.join(10, worker=1)
-        leader.exchange.close()
-        answers = await crowd.all()
-        assert [one.decision for one in answers].count("miss") == 1
-        assert rig.origin.times == 2
-
-
-async def test_what_one_worker_found_not_for_sharing_the_others_do_not_wait_for(tmp_path: Path) -> None:
-    async with Rig(tmp_path, COLLAPSING, workers=2) as rig:
-        rig.origin.says("/a", b"one", cache_control="no-store")
-        leader = await rig.forwarded("GET")
-        crowd = Crowd(rig)
-        await crowd.join(10, worker=1)
-        assert crowd.waiting == 10
-        await leader.finish()
-        await crowd.stirred(0.1)
-        assert len(crowd.sent) == 4, "a worker's share of those that a pod sends at a time"
-        await crowd.all()
-        assert crowd.most <= 4
-
-
-async def test_one_pod_asks_for_the_fleet(tmp_path: Path) -> None:
-    async with Rig(tmp_path, COLLAPSING, workers=2, pods=True) as rig:
-        rig.origin.says("/a", b"one", cache_control="max-age=60")
-        leader = await rig.forwarded("GET")
-        crowd = Crowd(rig)
-        await crowd.join(10, worker=1)
-        assert crowd.waiting == 10
-        await leader.finish()
-        assert {one.decision for one in await crowd.all()} == {"collapsed"}
-        assert rig.origin.times == 1
