@@ -198,7 +198,8 @@ spec: {identity: {subject: {jwtClaim: sub}}, telemetry: {cacheStatus: minimal}}
 def test_who_waits_who_refreshes_and_what_is_shown(explain: Explain) -> None:
     _, out, _ = explain(*URL)
     assert "collapse   waits for another request that fetches the same, 10 s at most" in out
-    assert "refresh    in the background, through envoy" in out
+    assert "refresh    in the background, through envoy, where the origin says stale-while-revalidate\n" in out
+    assert "refresh    in the background, through envoy\n" in explain(*URL, "-H", "x-canary: v2")[1]
     assert "shown      full: trust.cacheStatus names 127.0.0.0/8, ::1/128" in out
     _, out, _ = explain(*URL, "-H", "authorization: Bearer x", "-H", "cache-control: no-cache", "--from", "10.0.0.1")
     assert "collapse   goes by itself: its cache-control asks for an answer of its own" in out

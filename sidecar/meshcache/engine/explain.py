@@ -265,7 +265,10 @@ def _refresh(policy: Policy, request: Request) -> str:
         return "by the next request of the same caller: the key holds what only he may send"
     if request.tokens or "authorization" in request.headers:
         return "by the next request: an answer to one with authorization is not asked for without it"
-    return f"in the background, through {policy.refresh_via or 'envoy'}"
+    freshness = policy.freshness
+    own = freshness.stale_while_revalidate > 0.0 or freshness.refresh_ahead > 0.0
+    unless = "" if own else ", where the origin says stale-while-revalidate"
+    return f"in the background, through {policy.refresh_via or 'envoy'}{unless}"
 
 
 def _shown(snapshot: Snapshot, request: Request) -> str:
