@@ -124,6 +124,21 @@ async def test_how_a_purge_stands_takes_no_token(admin):
     assert (await admin.get("/purge")).status_code == 405
 
 
+async def test_a_purge_that_is_broken_off_is_no_error_of_ours(admin, tmp_path, caplog):
+    field = Token.load(tmp_path / "admin.token").header["authorization"]
+    for _ in range(3):
+        _, writer = await asyncio.open_unix_connection(tmp_path / "admin.sock")
+        writer.write(
+            f"POST /purge HTTP/1.1\r\nhost: x\r\nauthorization: {field}\r\ncontent-length: 9\r\n\r\n{{".encode()
+        )
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.close()
+    await asyncio.sleep(0.1)
+    assert not caplog.records
+    assert (await admin.get("/status")).status_code == 200
+
+
 def test_well_needs_every_condition():
     assert not STATUS.well
     assert msgspec.structs.replace(STATUS, conditions=()).well

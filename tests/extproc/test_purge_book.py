@@ -242,3 +242,21 @@ async def test_what_is_owed_to_the_fleet_is_never_forgotten(tmp_path, monkeypatc
     pod.path.write_bytes(b"")
     # Not even with the log: but that is what a log is for.
     assert pod.again().lost
+
+
+@pytest.mark.parametrize("place", [0, -8], ids=["head", "newest rule"])
+async def test_a_log_that_is_damaged_while_it_is_in_use_is_written_anew(pod, place):
+    await pod.book.add([(rule("one"), 0), (rule("two"), 0)])
+    await pod.book.check()
+    before = pod.path.stat().st_ino
+    await pod.book.check()
+    assert pod.path.stat().st_ino == before, "a sound one is left alone"
+    await pod.book.add([(rule("three"), 0)])
+    data = bytearray(pod.path.read_bytes())
+    data[place] ^= 0xFF
+    with pod.path.open("r+b") as file:
+        file.write(data)
+    await pod.book.check()
+    assert pod.on_disk() == ["one", "two", "three"]
+    assert await pod.book.add([(rule("four"), 0)])
+    assert pod.on_disk() == ["one", "two", "three", "four"]

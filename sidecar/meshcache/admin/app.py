@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -62,10 +63,14 @@ def admin_app(status: Callable[[], Status], purges: Purges, token: Token) -> Sta
             refusal.headers["www-authenticate"] = "Bearer"
             return refusal
         body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > LONGEST_BODY:
-                return json_response({"error": f"more than {LONGEST_BODY} bytes"}, 413)
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > LONGEST_BODY:
+                    return json_response({"error": f"more than {LONGEST_BODY} bytes"}, 413)
+        except ClientDisconnect:
+            # Nobody is there to hear of it, and half a request asks for nothing.
+            return json_response({"error": "the request was broken off"}, 400)
         try:
             return json_response(await purges.purge(bytes(body), {**_peer(request), "token": token.name}))
         except ValueError as error:

@@ -10,6 +10,7 @@ An entry is compared with what it holds itself: its key, its tags. No hash decid
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -108,6 +109,10 @@ def labels_of(stored: StoredResponse) -> Labels:
     return Labels(spec, resource, host, path, stored.route, stored.revision, stored.subject, stored.tags)
 
 
+_HOST = re.compile(r"[!$&'()*+,\-.0-9:;=\[\]_a-z~%]*")
+"""RFC 3986 section 3.2.2, in lower case; empty for every host."""
+
+
 def parse_value(kind: PurgeKind, text: str) -> str:
     """The value of a rule as an operator gives it, in the form in which it is compared.
 
@@ -147,13 +152,19 @@ def parse_value(kind: PurgeKind, text: str) -> str:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Host as a key has it (with a port that is not the scheme's own), and path with query."""
+    """Host as a key has it (with a port that is not the scheme's own), and path with query.
+
+    Raises `ValueError` for what is no host.
+    """
     scheme, mark, rest = text.partition("://")
     if text.startswith("/") or not mark:
         scheme, rest = "", text
     end = min((at for at in (rest.find("/"), rest.find("?"), rest.find("#")) if at >= 0), default=len(rest))
     authority, path = rest[:end].rpartition("@")[2], rest[end:]
     host, port = split_authority(authority)
+    if not _HOST.fullmatch(host) or (port and not port.isdecimal()):
+        # Other letters reach nobody as they are: whoever writes them would purge nothing, and believe he had.
+        raise ValueError("expected the host as clients send it, with other letters as in xn--mnchen-3ya.example")
     if port and port != {"http": "80", "https": "443"}.get(scheme):
         host = f"{host}:{port}"
     path = quote(path if path.startswith("/") else f"/{path}", safe=_URI_CHARACTERS)

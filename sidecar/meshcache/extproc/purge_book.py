@@ -59,6 +59,8 @@ class PurgeBook:
         self._shared = shared
         self._wall_clock = wall_clock
         self._writer = LogWriter(path)
+        self._reader = LogReader(path)
+        """Reads along as a worker does."""
         self._lock = asyncio.Lock()
         self._rules: dict[str, Step] = {}
         self._compacted = 0
@@ -135,7 +137,7 @@ class PurgeBook:
         """See to it that log and board are there and agree; to be called now and then."""
         self._board.refresh()
         async with self._lock:
-            if not self._writer.stands():
+            if not self._writer.stands() or not await asyncio.to_thread(self._sound):
                 with contextlib.suppress(OSError):
                     await asyncio.to_thread(self._rewrite)
             if self._board.purges != self.generation:
@@ -198,6 +200,14 @@ class PurgeBook:
     def _apply(self, step: Step) -> None:
         self.state.apply(step)
         self._remember(step)
+
+    def _sound(self) -> bool:
+        """Whether workers can read what has been written."""
+        try:
+            self._reader.read()
+        except (OSError, ValueError):
+            return False
+        return self._reader.offset == self._writer.size
 
     def _remember(self, step: Step) -> None:
         if step.rule is not None:
