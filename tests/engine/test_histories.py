@@ -168,6 +168,13 @@ class World:
                 if (made.path, made.version, seen) == (request.path, resource.version, request.headers.get("accept")):
                     made.states.append(state)
             return Reply(304, given)
+        if request.method == "HEAD" and resource.status == 200:
+            # It renews what it does not contradict (RFC 9111 section 4.3.5): without a validator, any version.
+            for made in self.made.values():
+                seen = made.states[0].request.get("accept")
+                same = made.version == resource.version or not resource.validator
+                if made.path == request.path and seen == request.headers.get("accept") and same:
+                    made.states.append(state)
         body = str(len(self.made)).encode()
         self.made[body] = Made(
             path=request.path,
