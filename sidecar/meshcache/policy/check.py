@@ -29,6 +29,8 @@ _EXPECTED = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
+_FEW = 8
+"""Fields of one mapping that are listed to those who have named another one."""
 _BOUNDS = {"greater_than": ("gt", "more than"), "greater_than_equal": ("ge", "at least")}
 _BOUNDS |= {"less_than": ("lt", "less than"), "less_than_equal": ("le", "at most")}
 
@@ -90,7 +92,10 @@ def _unknown(document: Document, model: type[Strict], path: Path) -> PolicyError
     if name in holder.planned:
         return document.error(path, "not supported yet", at_key=True)
     known = [field.alias or key for key, field in holder.model_fields.items()]
-    return document.error(path, "unknown field", nearest(name, [*known, *holder.planned]), at_key=True)
+    hint = nearest(name, [*known, *holder.planned])
+    if not hint and len(known) <= _FEW:
+        hint = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
+    return document.error(path, "unknown field", hint, at_key=True)
 
 
 def _model_at(model: type[Strict], path: Path) -> type[Strict] | None:

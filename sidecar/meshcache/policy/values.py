@@ -198,6 +198,8 @@ def later(*names: str) -> Callable[[object], object]:
 
 def via(value: object) -> str:
     """How background refreshes go: `envoy`, or the name of an Envoy cluster."""
+    if isinstance(value, str) and "://" in value:
+        raise ValueError(f"expected a name, got {shown(value)}; `--refresh-cluster NAME=URL` says where a name leads")
     return _fitting(value, _CLUSTER, "envoy or the name of an Envoy cluster")
 
 
