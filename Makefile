@@ -34,7 +34,7 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 	$(BIN)/mypy --strict -p meshcache
 	$(BIN)/mypy --strict -p bench -p conformance -p fuzz -p model -p proofs -p soak
 
-unit: $(VENV)/.dev ## the fast tests only, seconds: no Envoy, no store server, no sidecar process
+unit: $(VENV)/.dev ## the fast tests only, about a minute: no Envoy, no store server, no sidecar process
 	$(BIN)/python -m pytest -m "not e2e and not slow" --hypothesis-profile=quick $(PYTEST_ARGS)
 
 conformance: $(VENV)/.dev ## http-cache-tests through Envoy (TARGET=meshcache|proxy|envoy-cache, SUITE=checkout, LISTED=docs/conformance.md, RESULTS=file.json)
