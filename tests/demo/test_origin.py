@@ -43,6 +43,7 @@ async def test_scores_fall_and_stay_between_0_and_1(client):
 
 async def test_answers_say_how_they_may_be_cached(client):
     headers = (await client.get(CAT, headers={"accept-language": "fr;q=0.9, de-AT;q=0.8"})).headers
+    assert headers["cache-tag"] == "image-cat, model-demo-labels-1"
     assert headers["cache-control"] == f"public, max-age={FRESH_SECONDS}"
     assert headers["vary"] == "accept-language"
     assert headers["content-language"] == "de"
@@ -143,3 +144,8 @@ async def test_a_taken_port_is_one_line():
     finally:
         process.kill()
         await process.wait()
+
+
+async def test_a_picture_is_one_tag_whatever_it_is_called(client):
+    answer = await client.get("/v1/images/a%2C%20b%C3%A9/labels")
+    assert answer.headers["cache-tag"] == "image-a%2C%20b%C3%A9, model-demo-labels-1"

@@ -1,9 +1,9 @@
 """A small "image understanding" API to try meshcache against: `python -m meshcache.demo.origin --port 8000`.
 
 `GET /v1/images/{id}/labels` answers as a model would: the same picture gives the same labels, after `--latency-ms`.
-Answers are fresh for ten seconds, carry an `etag` and vary on `accept-language`, so that a policy that only
-expires and one that serves stale while it refreshes can be told apart. `POST` to the same address has the
-picture looked at again: the labels change, and what caches hold of it is no longer true.
+Answers are fresh for ten seconds, carry an `etag` and tags (the picture, the model) and vary on `accept-language`,
+so that a policy that only expires and one that serves stale while it refreshes can be told apart. `POST` to the same
+address has the picture looked at again: the labels change, and what caches hold of it is no longer true.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import socket
 import sys
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -27,6 +28,7 @@ from meshcache.process import StartError, bind_tcp, die_with_parent
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+MODEL: Final = "demo-labels-1"
 FRESH_SECONDS: Final = 10
 MAX_LATENCY_MS: Final = 30_000
 MAX_CHANGED: Final = 10_000
@@ -90,7 +92,7 @@ def build_app(latency_ms: int) -> Starlette:
         language = _language(request.headers.get("accept-language", ""))
         body = {
             "image": picture,
-            "model": "demo-labels-1",
+            "model": MODEL,
             "revision": model.revision(picture),
             "labels": model.labels(picture, language, top),
         }
@@ -101,6 +103,7 @@ def build_app(latency_ms: int) -> Starlette:
             "etag": etag,
             "vary": "accept-language",
             "content-language": language,
+            "cache-tag": f"image-{quote(picture, safe='')}, model-{MODEL}",
         }
         # Validation costs the full delay as well: to know whether the labels still hold, the model looks again.
         if _matches(request.headers.get("if-none-match", ""), etag):
