@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -200,6 +201,23 @@ async def test_a_damaged_pointer_file_is_replaced(tmp_path: Path, board: Board, 
     await tier.put(key(1), b"new", 100.0)
     assert (await tier.get(key(1), R)).value == b"new"
     await tier.close()
+
+
+async def test_a_file_whose_first_pages_are_damaged_while_it_is_open_is_replaced(
+    tier: LmdbTier, tmp_path: Path
+) -> None:
+    for number in range(30):
+        await tier.put(key(number), os.urandom(3000), 100.0)
+    with data_file(tmp_path / "warm").open("r+b") as file:
+        for page in (0, 4096):
+            # Behind the page's header, magic and version: the size of the map is among what follows.
+            file.seek(page + 40)
+            file.write(b"\x7f" * 100)
+    for number in range(3):
+        with contextlib.suppress(TierError):
+            await tier.put(key(number), b"new", 100.0)
+    await tier.put(key(1), b"newer", 100.0)
+    assert (await tier.get(key(1), R)).value == b"newer"
 
 
 @pytest.mark.parametrize("damage", [_gone, _truncated])

@@ -16,7 +16,7 @@ from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES, Share
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.faults import FaultLog
 from meshcache.extproc.keys import load_keys
-from meshcache.extproc.locations import cold_folder, pod_id
+from meshcache.extproc.locations import WARM_FOLDER, cold_folder, pod_id
 from meshcache.extproc.metering import EngineMeter, TierMeter
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.extproc.request_log import LoggedMeter, LoggingProcessor
@@ -217,7 +217,7 @@ async def _warm(options: WorkerOptions, data: Path, board: Board, meter: TierMet
     if options.warm_url:
         return RedisTier(options.warm_url, pod=pod_id(data))
     tier = LmdbTier(
-        data / "warm",
+        data / WARM_FOLDER,
         WARM_FILE_BYTES,
         board,
         presence=Presence(data / "warm.presence"),

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from meshcache.extproc.control import (
@@ -32,9 +33,11 @@ from meshcache.extproc.control import (
     ToWorker,
     WorkerOptions,
 )
+from meshcache.extproc.locations import WARM_FOLDER
 from meshcache.extproc.status import WorkerStatus
 from meshcache.observe.metrics import EMPTY, Snapshot, merge, without_gauges
 from meshcache.process import Backoff, send_signal, wait_or_kill
+from meshcache.tiers.lmdb_folder import give_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,6 +52,9 @@ START_PINGS: Final = 60
 """The same before the first answer: a worker that starts imports, opens its stores and compiles the policies."""
 EXIT_GRACE: Final = 2.0
 """Seconds for a worker to go after its channel has closed."""
+
+_BY_MEMORY: Final = frozenset({signal.SIGBUS, signal.SIGSEGV})
+"""How a process ends that reads a damaged LMDB file: it would again, and so would each one that follows it."""
 
 COMMAND: Final = (sys.executable, "-m", "meshcache.extproc.worker")
 
@@ -227,6 +233,8 @@ class WorkerProcess:
             self._snapshot = EMPTY
             self._on_applied()
         code = process.returncode or 0
+        if -code in _BY_MEMORY and not self._options.warm_url:
+            await asyncio.to_thread(give_up, Path(self._options.data_dir) / WARM_FOLDER)
         return f"killed by signal {-code}" if code < 0 else f"exit status {code}"
 
     async def _listen(self, channel: Channel[FromWorker, ToWorker]) -> None:

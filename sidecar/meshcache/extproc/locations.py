@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+WARM_FOLDER: Final = "warm"
+"""Of the LMDB file, in the data folder."""
 _POD_ID: Final = "pod.id"
 _POD_DIGITS: Final = 16
 

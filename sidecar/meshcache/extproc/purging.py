@@ -13,7 +13,7 @@ from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES
 from meshcache.extproc.fleet_follower import FleetFollower
 from meshcache.extproc.invalidation_follower import InvalidationFollower
 from meshcache.extproc.keys import load_keys
-from meshcache.extproc.locations import cold_folder, pod_id
+from meshcache.extproc.locations import WARM_FOLDER, cold_folder, pod_id
 from meshcache.extproc.purge_book import PurgeBook
 from meshcache.extproc.purger import Purger, reached
 from meshcache.extproc.status import PurgeStatus
@@ -204,7 +204,7 @@ class Purging:
         if self._store is not None:
             stores["the warm store"] = (SweptStore(self._store.send), True)
         else:
-            self._file = LmdbFile(data / "warm", WARM_FILE_BYTES)
+            self._file = LmdbFile(data / WARM_FOLDER, WARM_FILE_BYTES)
             stores["the warm file"] = (SweptFile(self._file, self._threads), False)
         return stores
 

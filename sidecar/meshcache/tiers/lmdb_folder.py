@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+_CURRENT = "current"
 _FORM = "1"
 _FILLED = 0.75
 """Share of the map that entries may take. The rest is for pages that were freed and cannot be reused yet."""
@@ -34,6 +35,7 @@ DAMAGED = (
     lmdb.InvalidError,
     lmdb.PageNotFoundError,
     lmdb.PanicError,
+    lmdb.MapResizedError,  # all processes of a pod use the same size: no other has grown it
     lmdb.VersionMismatchError,
     lmdb.BadTxnError,
     lmdb.BadDbiError,
@@ -41,6 +43,15 @@ DAMAGED = (
     lmdb.CursorFullError,
 )
 """Errors that only a fresh generation helps against."""
+
+
+def give_up(path: Path) -> None:
+    """Have whoever uses the file in the folder `path` next begin a fresh one: reading this one has killed a process.
+
+    LMDB reads a mapped file, so that a damaged page can lead it to where no memory is.
+    """
+    with contextlib.suppress(OSError):
+        (path / _CURRENT).unlink()
 
 
 class Generation:
@@ -119,7 +130,7 @@ class LmdbFolder:
     def __init__(self, path: Path, map_size: int) -> None:
         """`path` is made when absent; `map_size` in bytes."""
         self._path = path
-        self._current = path / "current"
+        self._current = path / _CURRENT
         self._map_size = map_size
         self._boot = boot_id().hex()
 
