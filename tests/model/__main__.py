@@ -16,10 +16,14 @@ from model.running import run
 
 def main() -> int:
     """Run the histories; returns the exit status."""
+    text = os.environ.get("HISTORIES") or "5000"
+    if not (text.isascii() and text.isdigit() and int(text)):
+        print(f"model: HISTORIES is {text!r}; it has to be a whole number from 1 on", file=sys.stderr)
+        return 2
     began = time.monotonic()
     difference = ""
     try:
-        run(int(os.environ.get("HISTORIES") or 5000), Phase.generate, Phase.shrink)
+        run(int(text), Phase.generate, Phase.shrink)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
