@@ -83,10 +83,10 @@ def test_a_bomb_of_aliases_is_refused_before_it_expands() -> None:
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
 def test_deep_nesting_is_bounded(opening: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     message = refused("a:\n  " + opening * 100_000)
     assert "nested deeper than" in message or "plain text" in message or "not valid YAML" in message
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2
 
 
 def test_size_is_bounded() -> None:

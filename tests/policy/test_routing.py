@@ -113,11 +113,11 @@ def test_a_repeated_header_equals_no_single_value() -> None:
 
 def test_hostile_paths_and_hosts_cost_no_more_than_their_length() -> None:
     index = RouteIndex([(Match(prefix="/a" * n), str(n)) for n in range(1, 60)] + [(Match(hosts=("*.x.y",)), "h")])
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(200):
         index.find("." * 60_000, "/" * 60_000, "GET", Headers())
         index.find("a." * 120 + "z", "/a" * 30_000, "GET", Headers())
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
 
 
 segments = st.sampled_from(["a", "b", "ab"])

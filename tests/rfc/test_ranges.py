@@ -232,11 +232,11 @@ def test_no_text_makes_a_parser_raise(text: str) -> None:
 
 @pytest.mark.parametrize("piece", ["0-0,", ",", "1", "-", "=", '"', "bytes=", "bytes 0-1/2,", "\\"])
 def test_parsing_takes_linear_time(piece: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     for text in (piece * 100_000, "bytes=" + piece * 100_000, "bytes " + piece * 100_000):
         parse_range(text)
         parse_content_range(text)
-    assert time.perf_counter() - began < 1.0
+    assert time.thread_time() - began < 1.0
 
 
 @given(
