@@ -58,7 +58,7 @@ def test_measures_every_path_and_leaves_nothing_running(folder: Path) -> None:
     assert all(path["rps"] > 0 and path["p50Ms"] <= path["p99Ms"] for path in found["paths"].values())
     assert set(found["ratios"]) >= {"hit/echo", "warm-hit/echo", "missAdded/echoAdded"}
     assert all(spread["low"] <= spread["median"] <= spread["high"] for spread in found["ratios"].values())
-    assert set(found["stream"]) == {"ttfbMs", "echoTtfbMs", "addedMs"}
+    assert set(found["stream"]) == {"ttfbMs", "echoTtfbMs", "addedMs", "bodyAddedMs"}
     # The rest of a stream takes some 200 ms.
     assert 0 < found["stream"]["ttfbMs"]["median"] < 100
     assert list(folder.iterdir()) == []

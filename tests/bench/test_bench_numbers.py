@@ -10,7 +10,7 @@ from bench.__main__ import Settings, check_share, summary, table
 from bench.paths import Way
 from bench.processes import MeasurementError
 from bench.spread import Spread, added_ratio, ratio
-from bench.stream import Streamed
+from bench.stream import Streamed, Times
 from bench.wrk import Sample, parse
 
 NO_ERRORS = {"connect": 0, "read": 0, "write": 0, "status": 0, "timeout": 0}
@@ -71,11 +71,13 @@ def test_the_summary_has_medians_and_ratios() -> None:
 
 
 def test_the_summary_has_the_first_byte_of_streams() -> None:
-    streamed = Streamed(Spread(2.5, 2.0, 3.0), Spread(2.0, 1.5, 2.5), Spread(0.51239, 0.4, 0.6))
+    streamed = Streamed.of([Times(2.5, 3.0), Times(4.5, 5.5), Times(2.6, 3.2)], [Times(2.0, 2.0)] * 3)
     found = summary({}, {}, streamed)
-    assert found["stream"]["addedMs"] == {"median": 0.512, "low": 0.4, "high": 0.6}
+    assert found["stream"]["ttfbMs"]["median"] == 2.6
+    assert found["stream"]["bodyAddedMs"] == {"median": 1.2, "low": 1.0, "high": 3.5}
+    assert found["stream"]["addedMs"] == {"median": 0.6, "low": 0.5, "high": 2.5}
     lines = table(found, Settings(seconds=5, rounds=3, connections=32, as_json=False)).splitlines()
-    assert lines[-1].split() == ["addedMs", "0.512", "0.400", "0.600"]
+    assert lines[-2].split() == ["addedMs", "0.600", "0.500", "2.500"]
 
 
 def test_a_hit_that_reaches_the_origin_is_none() -> None:
