@@ -10,7 +10,7 @@ from meshcache.engine.epochs import Epochs
 from meshcache.engine.purges import labels_of
 from meshcache.engine.records import StoredResponse, VariantIndex
 from meshcache.tiers import envelope as module
-from meshcache.tiers.envelope import BadEnvelope, Front, front_of, record_size, seal, unseal
+from meshcache.tiers.envelope import BadEnvelope, Front, front_of, held_size, seal, unseal
 from meshcache.tiers.signing import Keyring
 
 KEYRING = Keyring([b"k" * 32], b"s" * 32)
@@ -166,5 +166,5 @@ def test_an_epoch_that_does_not_fit_is_a_fault() -> None:
 
 
 def test_sizes_count_what_is_held() -> None:
-    assert record_size(response(bytes(1000))) > 1000 + len("content-type")
-    assert record_size(VariantIndex(b"key", (("accept", "range"),))) == 3 + 6 + 5
+    assert held_size(response(bytes(1000))) > 1000 + len("content-type")
+    assert held_size(VariantIndex(b"key", (("accept", "range"),))) == 3 + 6 + 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from meshcache.engine.purge_state import UNBORN, Born
 
@@ -11,8 +11,7 @@ EPOCH_BYTES = 8
 _BORN_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Epochs:
+class Epochs(msgspec.Struct, frozen=True):
     """The epochs of one resource, read before the origin was asked.
 
     They are sealed into what is stored. An invalidation changes them, so that a fill which began before it is

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -117,21 +118,12 @@ def unseal(value: bytes | memoryview, *, storage_key: bytes, keyring: Keyring) -
     return Envelope(record, epoch, written_at)
 
 
-def record_size(record: Record) -> int:
-    """Bytes that a record is worth against a tier's largest object: what it holds, without framing.
-
-    One with chunks is worth its body: what is beside it is little, and a limit in round numbers shall take a body of as
-    many bytes.
-    """
-    return record.size if isinstance(record, StoredResponse) and record.chunks else held_size(record)
-
-
 def held_size(record: Record) -> int:
     """Bytes of memory that a record is worth while it waits to be written: without what its chunks hold."""
     match record:
         case StoredResponse():
-            names = sum(len(name) + len(value) for name, value in record.fields)
-            return len(record.body) + len(record.key) + names + sum(map(len, record.chunks))
+            fields = sum(map(len, chain.from_iterable(record.fields)))
+            return len(record.body) + len(record.key) + fields + sum(map(len, record.chunks))
         case VariantIndex():
             return len(record.key) + sum(len(name) for names in record.field_sets for name in names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,14 +37,6 @@ class Write:
     """Makes it, or returns False without asking the tier when it has no point any more; raises what the tier raises."""
 
 
-@dataclass(slots=True)
-class _Unwritten:
-    """Of one key: how many writes wait or are under way, and who wants to know when none does."""
-
-    count: int = 0
-    calls: list[Callable[[], None]] = field(default_factory=list)
-
-
 class GuardedTier:
     """Never raises but `CancelledError`; belongs to one event loop.
 
@@ -74,8 +66,10 @@ class GuardedTier:
         self._reported_open = False
         self._waiting: deque[Write] = deque()
         self._waiting_bytes = 0
-        self._unwritten: dict[bytes, _Unwritten] = {}
-        """The keys of which writes wait or are under way."""
+        self._unwritten: dict[bytes, int] = {}
+        """How many writes wait or are under way, of keys of which there are any."""
+        self._told: dict[bytes, list[Callable[[], None]]] = {}
+        """Who wants to know when there are none, by key."""
         self._flushing: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -112,7 +106,7 @@ class GuardedTier:
             self._hooks.write_dropped(self.name, "queue-full")
             return False
         self._waiting.append(write)
-        self._unwritten.setdefault(write.key, _Unwritten()).count += 1
+        self._unwritten[write.key] = self._unwritten.get(write.key, 0) + 1
         self._waiting_bytes += write.size
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
@@ -133,11 +127,10 @@ class GuardedTier:
 
     def when_written(self, key: bytes, call: Callable[[], None]) -> None:
         """Call `call` when no write of `key` waits or is under way, however they went: at once when none is."""
-        unwritten = self._unwritten.get(key)
-        if unwritten is None:
-            call()
+        if key in self._unwritten:
+            self._told.setdefault(key, []).append(call)
         else:
-            unwritten.calls.append(call)
+            call()
 
     async def drain(self) -> None:
         """Return when no write waits or is under way."""
@@ -188,11 +181,12 @@ class GuardedTier:
 
     def _written(self, write: Write) -> None:
         """A write is done with."""
-        unwritten = self._unwritten[write.key]
-        unwritten.count -= 1
-        if not unwritten.count:
+        left = self._unwritten[write.key] - 1
+        if left:
+            self._unwritten[write.key] = left
+        else:
             del self._unwritten[write.key]
-            for call in unwritten.calls:
+            for call in self._told.pop(write.key, ()):
                 call()
 
     async def _delete(self, key: bytes) -> bool:

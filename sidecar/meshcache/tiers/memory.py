@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import chain
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,10 @@ def _share(container: Any) -> int:
 # What one entry costs beside its objects: its slots in the table of entries, in the order's sizes and in the
 # order itself, and the floats and the integers it holds. Those of its birth are all entries' of that time.
 _SLOTS = _share(dict.fromkeys(range(4096))) * 2 + _share(OrderedDict.fromkeys(range(4096)))
-_OVERHEAD = _SLOTS + 2 * getsizeof(0.0) + 2 * getsizeof(1 << 30)
+_OVERHEAD = _SLOTS + 2 * getsizeof(0.0) + 2 * getsizeof(1 << 30) + getsizeof(b"") + 32
+# The key of the table is a digest of 32 bytes.
+_PAIR = getsizeof((None, None))
+_TIMES = 3 * getsizeof(0.0)
 
 
 def entry_size(entry: HotEntry) -> int:
@@ -89,19 +93,18 @@ def entry_size(entry: HotEntry) -> int:
     """
     record = entry.record
     size = _OVERHEAD + getsizeof(entry) + getsizeof(record) + getsizeof(record.key) + getsizeof(entry.epoch)
-    # The key of the table: a digest of the storage key's length.
-    size += getsizeof(b"") + 32
     if entry.rendered is not None:
         size += getsizeof(entry.rendered)
     match record:
         case StoredResponse():
-            size += getsizeof(record.body) + getsizeof(record.fields) + getsizeof(record.selecting)
-            size += getsizeof(record.uri) + getsizeof(record.subject) + 3 * getsizeof(0.0)
-            size += getsizeof(record.tags) + sum(map(getsizeof, record.tags))
-            for pair in record.fields:
-                size += getsizeof(pair) + getsizeof(pair[0]) + getsizeof(pair[1])
-            for selecting in record.selecting:
-                size += getsizeof(selecting) + getsizeof(selecting[0]) + getsizeof(selecting[1])
+            size += getsizeof(record.body) + getsizeof(record.uri) + getsizeof(record.subject) + _TIMES
+            size += getsizeof(record.fields) + len(record.fields) * _PAIR
+            size += sum(map(getsizeof, chain.from_iterable(record.fields)))
+            if record.selecting:
+                size += getsizeof(record.selecting) + len(record.selecting) * _PAIR
+                size += sum(map(getsizeof, chain.from_iterable(record.selecting)))
+            if record.tags:
+                size += getsizeof(record.tags) + sum(map(getsizeof, record.tags))
         case VariantIndex():
             size += getsizeof(record.field_sets)
             for names in record.field_sets:

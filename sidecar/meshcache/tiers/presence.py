@@ -66,7 +66,9 @@ class Presence:
 
 
 def _slots(key: bytes) -> tuple[int, int]:
-    return int.from_bytes(key[:4], "little") % _SLOTS, int.from_bytes(key[4:8], "little") % _SLOTS
+    # The lowest bits of two words: four bytes each, little endian.
+    word = int.from_bytes(key[:8], "little")
+    return word & (_SLOTS - 1), (word >> 32) & (_SLOTS - 1)
 
 
 def _open(path: Path) -> mmap.mmap:

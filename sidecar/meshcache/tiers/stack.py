@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from meshcache.decisions import NoStoreReason, Stage, TierName
 from meshcache.engine.epochs import UNKNOWN, Epochs
 from meshcache.engine.records import StoredResponse
 from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.bodies import Bodies
-from meshcache.tiers.envelope import LARGE, held_size, record_size, seal
+from meshcache.tiers.envelope import LARGE, held_size, seal
 from meshcache.tiers.guarded import GuardedTier, Write
 from meshcache.tiers.hooks import NoHooks, TierHooks
 from meshcache.tiers.memory import HotEntry
@@ -39,8 +40,7 @@ _BOARD_CHECK = 1.0
 """Seconds between two looks at whether the board's file is still the one that is mapped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What the lower tiers hold for a key."""
 
     record: Record | None
@@ -53,8 +53,7 @@ class Found:
     """Unix seconds at which a soft purge made it stale."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """What became of an entry that was to be stored."""
 
     tiers: tuple[TierName, ...]
@@ -196,21 +195,21 @@ class TierStack:
         an invalidation or a purge came since its epochs were read (`invalidated`, `purged`), its use is over
         (`no-freshness`), too many writes wait (`no-memory`), or no tier takes it (`no-tier`).
         """
-        size = record_size(entry.record)
-        chosen = chosen_tiers(self._lower, entry.tiers, entry.limits, size, chunked=in_chunks(entry.record))
+        held, size, chunked = _sizes(entry.record)
+        chosen = chosen_tiers(self._lower, entry.tiers, entry.limits, size, chunked=chunked)
         for name in entry.tiers:
             if name not in chosen:
                 # It has been replaced there, too: an older one would be found first.
                 self._delete_from(name, entry.key)
-        return self._place(entry, chosen)
+        return self._place(entry, chosen, held)
 
     def promote(self, entry: Entry) -> Stored:
         """Copy a record that `find` found up to those of `entry.tiers` that take one of its size.
 
         `entry.expires_in` is what is left of the record's use, so that being popular never makes it live longer.
         """
-        size, chunked = record_size(entry.record), in_chunks(entry.record)
-        return self._place(entry, fitting_tiers(self._lower, entry.tiers, entry.limits, size, chunked=chunked))
+        held, size, chunked = _sizes(entry.record)
+        return self._place(entry, fitting_tiers(self._lower, entry.tiers, entry.limits, size, chunked=chunked), held)
 
     def delete(self, key: bytes, record: Record | None = None) -> None:
         """Forget `key`: in memory at once, in the lower tiers in the background, after writes of it under way.
@@ -329,7 +328,8 @@ class TierStack:
         await self._purges.close()
         self.memory.clear()
 
-    def _place(self, entry: Entry, tiers: Sequence[TierName]) -> Stored:
+    def _place(self, entry: Entry, tiers: Sequence[TierName], held: int) -> Stored:
+        """Write `entry` to `tiers`; `held` is the memory that it takes while it waits for that, in bytes."""
         if entry.expires_in <= 0:
             return Stored((), NoStoreReason.NO_FRESHNESS)
         if self._closed or entry.epochs is UNKNOWN:
@@ -341,7 +341,10 @@ class TierStack:
         placed = []
         refused = NoStoreReason.NO_TIER
         for name in tiers:
-            reason = self._remember(entry) if name is TierName.HOT else self._write_later(self._lower[name], entry)
+            if name is TierName.HOT:
+                reason = self._remember(entry)
+            else:
+                reason = self._write_later(self._lower[name], entry, held)
             if reason is None:
                 placed.append(name)
             elif reason is NoStoreReason.NO_MEMORY:
@@ -359,11 +362,10 @@ class TierStack:
         )
         return None if self.memory.put(entry.key, held, entry.now, entry.eviction) else NoStoreReason.NO_TIER
 
-    def _write_later(self, lower: GuardedTier, entry: Entry) -> NoStoreReason | None:
+    def _write_later(self, lower: GuardedTier, entry: Entry, size: int) -> NoStoreReason | None:
         if lower is self._fleet and not entry.epochs.fleet:
             self._hooks.write_dropped(lower.name, "no-epoch")
             return NoStoreReason.NO_TIER
-        size = held_size(entry.record)
         write = Write(entry.key, size, partial(self._write, lower.tier, entry, size))
         self.bodies.supersede(lower.name, entry.key)
         if in_chunks(entry.record):
@@ -454,3 +456,14 @@ class TierStack:
         if now - self._board_checked >= _BOARD_CHECK:
             self._board_checked = now
             self._board.refresh()
+
+
+def _sizes(record: Record) -> tuple[int, int, bool]:
+    """Bytes that a record takes in memory while it waits to be written, and those that it is worth against a tier's
+    largest object; and whether its body is in chunks.
+
+    With chunks it is worth its body: what is beside it is little, and a limit in round numbers shall take a body of as
+    many bytes. Else what it holds, without framing.
+    """
+    held = held_size(record)
+    return (held, record.size, True) if in_chunks(record) else (held, held, False)
