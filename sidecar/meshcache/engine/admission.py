@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _METHOD_OVERRIDES = ("x-http-method-override", "x-http-method", "x-method-override")
 _PRECONDITIONS = ("if-match", "if-unmodified-since")
+_MINDED = frozenset({"upgrade", "content-type", *_METHOD_OVERRIDES, *_PRECONDITIONS})
+"""All fields by which a request may not be looked up."""
 
 
 def effective_method(request: Request) -> str:
@@ -37,18 +39,21 @@ def bypass_reason(request: Request) -> BypassReason | None:
     if not request.path.startswith("/") or not 0 < len(request.authority) <= LONGEST_AUTHORITY:
         # `OPTIONS *`, CONNECT and requests without a host, or with what cannot be one, have no target to be keyed.
         return BypassReason.BAD_REQUEST
-    if "upgrade" in names:
-        return BypassReason.UPGRADE
-    if "content-type" in names and _is_grpc(request.headers.get("content-type")):
-        return BypassReason.GRPC
-    if request.method not in ("GET", "HEAD") or effective_method(request) != request.method:
+    # As a rule a request has none of these, which is seen at once.
+    plain = names.isdisjoint(_MINDED)
+    if not plain:
+        if "upgrade" in names:
+            return BypassReason.UPGRADE
+        if _is_grpc(request.headers.get("content-type")):
+            return BypassReason.GRPC
+    if request.method not in ("GET", "HEAD") or (not plain and effective_method(request) != request.method):
         return BypassReason.METHOD
     if ambiguous(request.path):
         return BypassReason.AMBIGUOUS_PATH
     if not request.complete:
         # The body could change the answer, and it is no part of the key.
         return BypassReason.REQUEST_BODY
-    return None if names.isdisjoint(_PRECONDITIONS) else BypassReason.PRECONDITION
+    return None if plain or names.isdisjoint(_PRECONDITIONS) else BypassReason.PRECONDITION
 
 
 def _is_grpc(content_type: str | None) -> bool:

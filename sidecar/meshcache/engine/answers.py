@@ -40,7 +40,7 @@ def answer(lookup: Lookup, decision: Decision, candidate: Candidate, request: He
     """The answer to a request with these header fields at `now` (Unix seconds)."""
     stored, judgement = candidate.stored, candidate.judgement
     age = judgement.age(now)
-    unmodified = ("if-none-match" in request or "if-modified-since" in request) and not_modified(
+    unmodified = ("if-none-match" in request.names or "if-modified-since" in request.names) and not_modified(
         request, stored.fields, stored.status, response_time=stored.response_time
     )
     # Conditions come before ranges (RFC 9110 section 13.2.2).

@@ -194,8 +194,8 @@ def _renew_from(policy: Freshness, response_time: float, left: float) -> float:
 
 def withheld(judgement: Judgement, request: Headers) -> bool:
     """Whether the response is for others than who sends these header fields: what he may see, the origin decides."""
-    return ("authorization" in request and not judgement.for_authorized) or (
-        "cookie" in request and not judgement.for_cookies
+    return ("authorization" in request.names and not judgement.for_authorized) or (
+        "cookie" in request.names and not judgement.for_cookies
     )
 
 
@@ -205,7 +205,7 @@ def use(judgement: Judgement, request: Headers, now: float) -> Use:
     lifetime_left = judgement.lifetime - age
     if withheld(judgement, request):
         return Use.VALIDATE_BY_REQUEST
-    if "cache-control" in request:
+    if "cache-control" in request.names:
         directives = request_cache_control(request)
         if rfc_request.refuses(directives, age=age, lifetime=judgement.lifetime, immutable=judgement.immutable):
             return Use.VALIDATE_BY_REQUEST

@@ -81,6 +81,8 @@ RETARGETING = frozenset(
 any client can send. They tell answers apart under every policy that does not keep them from the origin, lest what one
 client has made of the target is given to another."""
 
+_RETARGETING_BUT_PROTO = RETARGETING - {"x-forwarded-proto"}
+
 _DEFAULT_PORT = {"http": "80", "https": "443"}
 
 
@@ -102,8 +104,11 @@ def cache_key(
     both (RFC 9111 section 4).
     """
     headers = request.headers
-    extra = [*border, *[_present(headers.get(name)) for name in spec.partition_headers]]
-    extra += [_present(value) for _, value in selecting_values(spec.headers, headers)]
+    extra = [*border]
+    if spec.partition_headers:
+        extra += [_present(headers.get(name)) for name in spec.partition_headers]
+    if spec.headers:
+        extra += [_present(value) for _, value in selecting_values(spec.headers, headers)]
     if spec.cookies:
         jar: dict[str, list[bytes]] = {}
         for name, value in headers.cookies():
@@ -128,13 +133,21 @@ def _make_key(
     path: str,
     extra: tuple[bytes, ...],
 ) -> CacheKey:
-    uri = _uri_parts(scheme, authority, path, spec)
+    host, target = _host(scheme, authority, spec), _target(path, spec)
     if spec.host and is_absolute(authority):
         # `example.com.` is the same host and one resource. But a browser takes the two for different origins, and the
         # links in an answer may repeat what was asked for.
         extra = (*extra, b".")
-    material = _join((FORMAT, spec.fingerprint, namespace, revision.encode("utf-8", "surrogatepass"), *uri, *extra))
-    return CacheKey(blake2b(material, digest_size=32).digest(), _resource(uri, spec), material)
+    material = _first_parts(spec, namespace, revision, scheme, host) + target + _join(extra)
+    return CacheKey(blake2b(material, digest_size=32).digest(), _resource_id(host, target), material)
+
+
+@lru_cache(maxsize=512)
+def _first_parts(spec: KeySpec, namespace: bytes, revision: str, scheme: str, host: str) -> bytes:
+    """What the material of all requests to one host begins with; remembered, as there are few."""
+    origin = f"{scheme}://{host}" if spec.host else ""
+    encoded = revision.encode("utf-8", "surrogatepass"), origin.encode("latin-1", "replace")
+    return _join((FORMAT, spec.fingerprint, namespace, *encoded))
 
 
 _MEMO_LONGEST = 512
@@ -156,7 +169,8 @@ class KeyParts(NamedTuple):
     @property
     def resource(self) -> bytes:
         """The resource id, as in `CacheKey`."""
-        return _resource_id(*(part.encode("latin-1", "replace") for part in (self.host, self.target, self.query)))
+        target, query = (part.encode("latin-1", "replace") for part in (self.target, self.query))
+        return _resource_id(self.host, _join((target, query)))
 
 
 def key_parts(material: bytes) -> KeyParts | None:
@@ -180,7 +194,7 @@ def key_parts(material: bytes) -> KeyParts | None:
 def resource_ids(scheme: str, authority: str, paths: Iterable[str], specs: Iterable[KeySpec]) -> set[bytes]:
     """The resource ids that these targets may be stored under, one for each way in which policies key a URI."""
     keyed = tuple(specs)
-    return {_resource(_uri_parts(scheme, authority, path, spec), spec) for path in paths for spec in keyed}
+    return {_resource_id(_host(scheme, authority, spec), _target(path, spec)) for path in paths for spec in keyed}
 
 
 def variant_key(storage: bytes, selecting: Sequence[tuple[str, str | None]]) -> bytes:
@@ -203,6 +217,9 @@ def part_key(storage: bytes) -> bytes:
 def retargeting(headers: Headers, scheme: str) -> list[tuple[str, str]]:
     """What of `RETARGETING` a request says besides its URI, sorted by name; nothing, for most requests."""
     said: list[tuple[str, str]] = []
+    if headers.names.isdisjoint(_RETARGETING_BUT_PROTO) and headers.get("x-forwarded-proto") == scheme:
+        # As a rule: Envoy sets it on every request.
+        return said
     for name in sorted(headers.names & RETARGETING):
         value = headers.get(name) or ""
         if name == "forwarded":
@@ -210,7 +227,6 @@ def retargeting(headers: Headers, scheme: str) -> list[tuple[str, str]]:
             pairs = (pair.strip() for pair in value.lower().replace(",", ";").split(";"))
             value = ";".join(pair for pair in pairs if pair.startswith(("host", "proto")))
         elif name == "x-forwarded-proto" and value == scheme:
-            # Envoy sets it on every request.
             continue
         if value:
             said.append((name, value))
@@ -261,32 +277,26 @@ def is_unusual(authority: str, scheme: str) -> bool:
     return authority != authority.lower() or split_authority(authority)[1] == _DEFAULT_PORT.get(scheme)
 
 
-def _uri_parts(scheme: str, authority: str, path: str, spec: KeySpec) -> tuple[bytes, bytes, bytes]:
-    host = ""
-    if spec.host:
-        host, port = split_authority(authority)
-        if port and port != _DEFAULT_PORT.get(scheme):
-            host = f"{host}:{port}"
+def _host(scheme: str, authority: str, spec: KeySpec) -> str:
+    """The host as it enters the key, with its port unless that is the scheme's own; empty where it does not enter."""
+    if not spec.host:
+        return ""
+    host, port = split_authority(authority)
+    return f"{host}:{port}" if port and port != _DEFAULT_PORT.get(scheme) else host
+
+
+def _target(path: str, spec: KeySpec) -> bytes:
+    """Path and query as they enter the key, as two parts of it."""
     target, mark, query = path.partition("?")
     if mark and not query:
         # An empty query is another URI than none (RFC 3986 section 6.2.3).
         target = path
-    origin = f"{scheme}://{host}" if spec.host else ""
-    return (
-        origin.encode("latin-1", "replace"),
-        target.encode("latin-1", "replace"),
-        normalised_query(query, spec).encode("latin-1", "replace"),
-    )
+    return _join((target.encode("latin-1", "replace"), normalised_query(query, spec).encode("latin-1", "replace")))
 
 
-def _resource(uri: tuple[bytes, bytes, bytes], spec: KeySpec) -> bytes:
+def _resource_id(host: str, target: bytes) -> bytes:
     # The scheme does not tell resources apart for invalidation: a POST over https must reach what http stored.
-    origin, target, query = uri
-    return _resource_id(origin.partition(b"://")[2] if spec.host else b"", target, query)
-
-
-def _resource_id(host: bytes, target: bytes, query: bytes) -> bytes:
-    return blake2b(_join((b"r1", host, target, query)), digest_size=16).digest()
+    return blake2b(_join((b"r1", host.encode("latin-1", "replace"))) + target, digest_size=16).digest()
 
 
 def _present(value: str | None) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
     from meshcache.message import Field
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(msgspec.Struct, frozen=True):
     """What a range request gets of a stored response: some of its bytes, or that there are none such."""
 
     status: int
@@ -26,8 +24,7 @@ class Excerpt:
     """Which bytes of a body in chunks it is: offset and length."""
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct):
     """Answer the client from what is stored."""
 
     decision: Decision
@@ -74,32 +71,29 @@ class Answer:
     def with_body(self, body: bytes) -> Answer:
         """The same with the bytes of its `span` at hand."""
         if self.excerpt is not None:
-            return replace(self, excerpt=replace(self.excerpt, body=body, span=None))
-        return replace(self, stored=msgspec.structs.replace(self.stored, body=body, chunks=(), size=0))
+            return msgspec.structs.replace(self, excerpt=msgspec.structs.replace(self.excerpt, body=body, span=None))
+        return msgspec.structs.replace(self, stored=msgspec.structs.replace(self.stored, body=body, chunks=(), size=0))
 
 
-@dataclass(slots=True)
-class Forward:
+class Forward(msgspec.Struct):
     """Send the request to the origin."""
 
     decision: Decision
     reason: BypassReason | MissReason
-    set_fields: list[Field] = field(default_factory=list)
-    remove_fields: list[str] = field(default_factory=list)
+    set_fields: list[Field] = []
+    remove_fields: list[str] = []
     watch: bool = True
     """Whether the engine has to see the response."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Keep the request until another one's answer is here."""
 
     seconds: float
     """For how long at most."""
 
 
-@dataclass(slots=True)
-class Pass:
+class Pass(msgspec.Struct):
     """Hand the origin's response to the client."""
 
     cache_status: str

@@ -61,9 +61,9 @@ def may_be_personal(request: Headers, response: Headers, control: CacheControl, 
     """
     if policy.person_keyed or leaves_to_all(control):
         return False
-    if "set-cookie" in response or "authorization" in request:
+    if "set-cookie" in response.names or "authorization" in request.names:
         return True
-    return "cookie" in request and not policy.cookies_keyed and "cookie" not in parse_vary(response.get("vary"))
+    return "cookie" in request.names and not policy.cookies_keyed and "cookie" not in parse_vary(response.get("vary"))
 
 
 def disguised(
@@ -77,6 +77,6 @@ def disguised(
     """
     if not policy.refuse_disguised or (control.s_maxage is not None and not control.invalid_lifetime):
         return False
-    if status >= _FIRST_OTHER and "cookie" not in request and "authorization" not in request:
+    if status >= _FIRST_OTHER and "cookie" not in request.names and "authorization" not in request.names:
         return False
     return type_mismatch(path, response.get("content-type")) and response.names.isdisjoint(policy.targets)

@@ -28,7 +28,7 @@ def variant_names(response: Headers, request: Headers, index: VariantIndex | Non
     names = selecting_names(response, request)
     if names == "*" or _CODING in names:
         return names
-    coded = "content-encoding" in response
+    coded = "content-encoding" in response.names
     if not coded and index is not None:
         coded = any(_CODING in field_set for field_set in index.field_sets)
     return tuple(sorted((*names, _CODING))) if coded else names

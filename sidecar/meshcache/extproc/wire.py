@@ -63,7 +63,7 @@ class EnvoyRequest(Request):
         self.path = path
         self.scheme = scheme
         headers = Headers(fields)
-        if message.HasField("metadata_context") and "authorization" not in headers:
+        if message.HasField("metadata_context") and "authorization" not in headers.names:
             payload = verified.payload(message)
             if payload:
                 headers = Headers((*fields, ("authorization", verified.stand_in(payload))))

@@ -100,7 +100,8 @@ EMPTY: Final = CacheControl()
 
 def request_cache_control(headers: Headers) -> CacheControl:
     """The directives of a request. `pragma` says nothing: RFC 9111 section 5.4 deprecates it."""
-    return CacheControl.parse(headers.get("cache-control"))
+    value = headers.get("cache-control")
+    return EMPTY if value is None else CacheControl.parse(value)
 
 
 def _parse(value: str) -> CacheControl:

@@ -9,6 +9,10 @@ import math
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_DELTA_SECONDS = 2**31
 """What a larger number of seconds is taken to be (RFC 9111 section 1.2.2)."""
@@ -39,6 +43,16 @@ def is_field_value(text: str) -> bool:
     Other control characters are let through, as the RFC allows; what Envoy hands on has none.
     """
     return _FORBIDDEN_IN_VALUE.search(text) is None
+
+
+def are_fields(fields: Iterable[tuple[str, str]]) -> bool:
+    """Whether all of these names and values may be sent as header fields."""
+    names, values = [], []
+    for name, value in fields:
+        names.append(name)
+        values.append(value)
+    # All values at once: what one must not hold, it must not hold beside others either.
+    return all(map(_TOKEN.fullmatch, names)) and is_field_value("".join(values))
 
 
 def split_commas(value: str, *, escapes: bool = True) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import NoStoreReason
-from meshcache.rfc.fields import format_http_date, is_field_value, is_token
+from meshcache.rfc.fields import are_fields, format_http_date
 from meshcache.rfc.hop_by_hop import hop_by_hop_names
 from meshcache.rfc.validators import can_be_validated
 from meshcache.rfc.vary import parse_vary
@@ -82,11 +82,11 @@ def no_store_reason(
     """
     if method not in STORABLE_METHODS:
         return NoStoreReason.METHOD
-    if (status == 206 and not part) or ("range" in request_headers and status not in HEURISTICALLY_CACHEABLE):
+    if (status == 206 and not part) or ("range" in request_headers.names and status not in HEURISTICALLY_CACHEABLE):
         return NoStoreReason.PARTIAL
     if not 200 <= status <= 599 or status == 304:
         return NoStoreReason.STATUS
-    if not all(is_token(name) and is_field_value(value) for name, value in response_headers):
+    if not are_fields(response_headers.fields):
         return NoStoreReason.BAD_HEADERS
     if request_cc.no_store:
         return NoStoreReason.REQUEST_NO_STORE
@@ -99,7 +99,7 @@ def no_store_reason(
     if response_cc.private:
         # The fields of a qualified `private` are left out, so that the rest may be stored (section 5.2.2.7).
         return NoStoreReason.PRIVATE
-    if "authorization" in request_headers and not shareable_despite_authorization(response_cc):
+    if "authorization" in request_headers.names and not shareable_despite_authorization(response_cc):
         return NoStoreReason.AUTHORIZATION
     if parse_vary(response_headers.get("vary")) == "*":
         return NoStoreReason.VARY_STAR
@@ -124,7 +124,7 @@ def storable_fields(
     kept = [
         field for field in headers.fields if field[0] not in left_out and not field[0].startswith(_NOT_STORED_PREFIXES)
     ]
-    if response_time is not None and "date" not in headers:
+    if response_time is not None and "date" not in headers.names:
         kept.append(("date", format_http_date(response_time)))
     return tuple(kept)
 

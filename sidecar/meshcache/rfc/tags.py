@@ -28,7 +28,7 @@ def response_tags(headers: Headers) -> tuple[str, ...] | None:
 
     Who could not be purged by all of his tags must not be stored.
     """
-    if not TAG_FIELDS & headers.names:
+    if headers.names.isdisjoint(TAG_FIELDS):
         return ()
     total = 0
     tags: dict[str, None] = {}

@@ -17,4 +17,4 @@ def can_be_validated(status: int, headers: Headers) -> bool:
     (206) is still right. It says nothing for a stored 404 or redirect, even one with an `etag`: an origin ignores
     conditions on what is no success.
     """
-    return status in _WITH_CONTENT_OF_ITS_OWN and ("etag" in headers or "last-modified" in headers)
+    return status in _WITH_CONTENT_OF_ITS_OWN and ("etag" in headers.names or "last-modified" in headers.names)

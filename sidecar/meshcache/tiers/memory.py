@@ -80,8 +80,8 @@ def _share(container: Any) -> int:
 # What one entry costs beside its objects: its slots in the table of entries, in the order's sizes and in the
 # order itself, and the floats and the integers it holds. Those of its birth are all entries' of that time.
 _SLOTS = _share(dict.fromkeys(range(4096))) * 2 + _share(OrderedDict.fromkeys(range(4096)))
-_OVERHEAD = _SLOTS + 2 * getsizeof(0.0) + 2 * getsizeof(1 << 30) + getsizeof(b"") + 32
-# The key of the table is a digest of 32 bytes.
+# The key of the table is a digest of 32 bytes, the epoch has 8.
+_OVERHEAD = _SLOTS + 2 * getsizeof(0.0) + 2 * getsizeof(1 << 30) + getsizeof(bytes(32)) + getsizeof(bytes(8))
 _PAIR = getsizeof((None, None))
 _TIMES = 3 * getsizeof(0.0)
 
@@ -92,7 +92,7 @@ def entry_size(entry: HotEntry) -> int:
     Strings that entries happen to share (interned field names) are counted for each: the sum never falls short.
     """
     record = entry.record
-    size = _OVERHEAD + getsizeof(entry) + getsizeof(record) + getsizeof(record.key) + getsizeof(entry.epoch)
+    size = _OVERHEAD + getsizeof(entry) + getsizeof(record) + getsizeof(record.key)
     if entry.rendered is not None:
         size += getsizeof(entry.rendered)
     match record:

@@ -53,12 +53,13 @@ class Presence:
 
     def may_hold(self, key: bytes, now: float) -> bool:
         """False only when nothing can be stored under `key` at `now` (Unix seconds)."""
+        held = self._map
+        one, other = _slots(key)
+        if not held[one]:
+            # As a rule a miss is for what was never here.
+            return False
         bucket = int(now // BUCKET_SECONDS)
-        for slot in _slots(key):
-            held = self._map[slot]
-            if held == 0 or (held - 1 - bucket) % _VALUES > _HORIZON:
-                return False
-        return True
+        return all(held[slot] and (held[slot] - 1 - bucket) % _VALUES <= _HORIZON for slot in (one, other))
 
     def close(self) -> None:
         """Unmap it; it must not be used afterwards."""

@@ -67,9 +67,9 @@ def may_collapse(lookup: Lookup, request: Request, reason: MissReason, candidate
 def may_wait(request: Request, policy: Policy) -> bool:
     """Whether a request is one of those that wait for each other, whatever is stored."""
     headers = request.headers
-    if policy.collapse_wait <= 0.0 or request.method != "GET" or "range" in headers:
+    if policy.collapse_wait <= 0.0 or request.method != "GET" or "range" in headers.names:
         return False
-    if "cache-control" in headers or "pragma" in headers:
+    if "cache-control" in headers.names or "pragma" in headers.names:
         directives = request_cache_control(headers)
         if directives.no_store or refuses(directives, age=1.0, lifetime=float("inf")):
             return False
@@ -132,7 +132,7 @@ class Place:
         self._candidate = candidate
         storage = self._lookup.newest_place() if candidate is None else candidate.storage
         key = storage + self._kind()
-        if any(member.herd.key == key for member in self._members):
+        if self._members and any(member.herd.key == key for member in self._members):
             # Its turn has come already.
             return True
         left = self.left
@@ -152,9 +152,9 @@ class Place:
     def _kind(self) -> bytes:
         """Who may get one answer: those with credentials, those with cookies that the key does not hold, strangers."""
         headers, policy = self._request.headers, self._lookup.policy.freshness
-        if "authorization" in headers:
+        if "authorization" in headers.names:
             return b"a"
-        return b"k" if "cookie" in headers and not (policy.cookies_keyed or policy.person_keyed) else b"c"
+        return b"k" if "cookie" in headers.names and not (policy.cookies_keyed or policy.person_keyed) else b"c"
 
     async def confirm(self) -> bool:
         """Ask other pods whether this one may go; False when `word` is to be awaited."""
@@ -266,7 +266,10 @@ class Place:
 
     @property
     def _awaited(self) -> bool:
-        return any(member.awaited for member in self._members)
+        for member in self._members:  # noqa: SIM110 - a generator would cost more, and there is one as a rule
+            if member.herd.waiting:
+                return True
+        return False
 
     def _stored(self, stored: StoredResponse) -> None:
         if not self._members and not self._apart:

@@ -242,4 +242,5 @@ class ResponsePhase:
 
 def _for_caches(response: Response) -> tuple[str, ...]:
     """The fields of a response that the client is not to see."""
-    return tuple(sorted(TAG_FIELDS & response.headers.names))
+    names = response.headers.names
+    return () if names.isdisjoint(TAG_FIELDS) else tuple(sorted(TAG_FIELDS & names))

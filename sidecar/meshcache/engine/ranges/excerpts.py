@@ -33,7 +33,7 @@ def wanted_ranges(request: Request) -> tuple[RangeSpec, ...] | None:
 
     Only GET has ranges (RFC 9110 section 14.2).
     """
-    if "range" not in request.headers or request.method != "GET":
+    if "range" not in request.headers.names or request.method != "GET":
         return None
     return parse_range(request.headers.get("range"))
 

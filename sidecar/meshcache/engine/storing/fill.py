@@ -185,7 +185,7 @@ class Fill:
             request_time=target.request_time,
             response_time=arrival.time,
             initial_age=arrival.age,
-            authorized="authorization" in asked,
+            authorized="authorization" in asked.names,
             body=body,
             uri=target.request.uri,
             route=target.selection.route,

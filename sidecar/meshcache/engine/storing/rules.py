@@ -70,7 +70,7 @@ def _ends_with_its_connection(headers: Headers) -> bool:
 
     Without `connection: close` it came over HTTP/2, where a stream has an end of its own, or over HTTP/1.0.
     """
-    if "content-length" in headers or "transfer-encoding" in headers:
+    if "content-length" in headers.names or "transfer-encoding" in headers.names:
         return False
     connection = headers.get("connection")
     return connection is not None and "close" in split_list(connection.lower())
