@@ -133,21 +133,27 @@ def _make_key(
     path: str,
     extra: tuple[bytes, ...],
 ) -> CacheKey:
-    host, target = _host(scheme, authority, spec), _target(path, spec)
-    if spec.host and is_absolute(authority):
-        # `example.com.` is the same host and one resource. But a browser takes the two for different origins, and the
-        # links in an answer may repeat what was asked for.
-        extra = (*extra, b".")
-    material = _first_parts(spec, namespace, revision, scheme, host) + target + _join(extra)
-    return CacheKey(blake2b(material, digest_size=32).digest(), _resource_id(host, target), material)
+    first, first_of_resource, marks = _first_parts(spec, namespace, revision, scheme, authority)
+    target = _target(path, spec)
+    material = first + target + _join((*extra, *marks))
+    resource = _resource_id(first_of_resource, target)
+    return CacheKey(blake2b(material, digest_size=32).digest(), resource, material)
 
 
 @lru_cache(maxsize=512)
-def _first_parts(spec: KeySpec, namespace: bytes, revision: str, scheme: str, host: str) -> bytes:
-    """What the material of all requests to one host begins with; remembered, as there are few."""
+def _first_parts(
+    spec: KeySpec, namespace: bytes, revision: str, scheme: str, authority: str
+) -> tuple[bytes, bytes, tuple[bytes, ...]]:
+    """What the requests to one host have in common, of which there are few: what their material and what their resource
+    begins with, and what stands at the end of their material.
+    """
+    host = _host(scheme, authority, spec)
     origin = f"{scheme}://{host}" if spec.host else ""
     encoded = revision.encode("utf-8", "surrogatepass"), origin.encode("latin-1", "replace")
-    return _join((FORMAT, spec.fingerprint, namespace, *encoded))
+    # `example.com.` is the same host and one resource. But a browser takes the two for different origins, and the links
+    # in an answer may repeat what was asked for.
+    marks = (b".",) if spec.host and is_absolute(authority) else ()
+    return _join((FORMAT, spec.fingerprint, namespace, *encoded)), _first_of_resource(host), marks
 
 
 _MEMO_LONGEST = 512
@@ -170,7 +176,7 @@ class KeyParts(NamedTuple):
     def resource(self) -> bytes:
         """The resource id, as in `CacheKey`."""
         target, query = (part.encode("latin-1", "replace") for part in (self.target, self.query))
-        return _resource_id(self.host, _join((target, query)))
+        return _resource_id(_first_of_resource(self.host), _join((target, query)))
 
 
 def key_parts(material: bytes) -> KeyParts | None:
@@ -194,7 +200,11 @@ def key_parts(material: bytes) -> KeyParts | None:
 def resource_ids(scheme: str, authority: str, paths: Iterable[str], specs: Iterable[KeySpec]) -> set[bytes]:
     """The resource ids that these targets may be stored under, one for each way in which policies key a URI."""
     keyed = tuple(specs)
-    return {_resource_id(_host(scheme, authority, spec), _target(path, spec)) for path in paths for spec in keyed}
+    return {
+        _resource_id(_first_of_resource(_host(scheme, authority, spec)), _target(path, spec))
+        for path in paths
+        for spec in keyed
+    }
 
 
 def variant_key(storage: bytes, selecting: Sequence[tuple[str, str | None]]) -> bytes:
@@ -294,9 +304,13 @@ def _target(path: str, spec: KeySpec) -> bytes:
     return _join((target.encode("latin-1", "replace"), normalised_query(query, spec).encode("latin-1", "replace")))
 
 
-def _resource_id(host: str, target: bytes) -> bytes:
+def _first_of_resource(host: str) -> bytes:
     # The scheme does not tell resources apart for invalidation: a POST over https must reach what http stored.
-    return blake2b(_join((b"r1", host.encode("latin-1", "replace"))) + target, digest_size=16).digest()
+    return _join((b"r1", host.encode("latin-1", "replace")))
+
+
+def _resource_id(first: bytes, target: bytes) -> bytes:
+    return blake2b(first + target, digest_size=16).digest()
 
 
 def _present(value: str | None) -> bytes:

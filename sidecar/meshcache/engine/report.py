@@ -7,6 +7,7 @@ whether the origin was asked; `off` nothing, of caches nearer to the origin neit
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import BypassReason, Decision, MissReason, TierName
@@ -118,7 +119,12 @@ def _detail(lookup: Lookup, decision: Decision, more: TierName | NoStoreReason |
     """The decision, unless `hit` says it, then tier or reason, arm and policy; None where it is not shown."""
     if lookup.shown != "full":
         return None
-    arm = f"arm={lookup.selection.arm} " if lookup.selection.arm else ""
+    return _words(decision, more, lookup.selection.arm, lookup.policy.name)
+
+
+@lru_cache(maxsize=1024)
+def _words(decision: Decision, more: TierName | NoStoreReason | None, arm: str, policy: str) -> str:
+    where = f"arm={arm} " if arm else ""
     said = "" if decision is Decision.HIT else f"{decision} "
     what = "" if more is None else f"tier={more} " if isinstance(more, TierName) else f"{more} "
-    return f"{said}{what}{arm}policy={lookup.policy.name}"
+    return f"{said}{what}{where}policy={policy}"

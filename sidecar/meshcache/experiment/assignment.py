@@ -82,4 +82,6 @@ def _seed(key: bytes, arm: str) -> int:
 
 def cookie_value(headers: Headers, name: str) -> str | None:
     """The first value of cookie `name`, or None when it is absent or empty."""
+    if "cookie" not in headers.names:
+        return None
     return next((value for key, value in headers.cookies() if key == name), None) or None

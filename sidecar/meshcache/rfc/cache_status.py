@@ -21,7 +21,7 @@ _NOT_IN_STRING = re.compile(r"[^ -~]")
 
 def hit(*, ttl: float | None = None, detail: str | None = None) -> str:
     """The member for an answer from the cache. `ttl` is the freshness left in seconds, negative when stale."""
-    return f"{CACHE_NAME}; hit{_ttl(ttl)}{_detail(detail)}"
+    return f"{CACHE_NAME}; hit{_ttl(_whole(ttl))}{_detail(detail)}"
 
 
 def forwarded(
@@ -39,6 +39,14 @@ def forwarded(
     section 2.3); `stored` whether its answer is kept; `collapsed` whether it was another request that went, and
     False when waiting for that one was in vain (section 2.6).
     """
+    return _forwarded(reason, status, stored, _whole(ttl), collapsed, detail)
+
+
+@lru_cache(maxsize=1024)
+def _forwarded(
+    reason: str, status: int | None, stored: bool, ttl: int | None, collapsed: bool | None, detail: str | None
+) -> str:
+    # Most misses of one route get the same words.
     fwd_status = "" if status is None else f"; fwd-status={status}"
     kept = "; stored" if stored else ""
     return f"{CACHE_NAME}; fwd={reason}{fwd_status}{kept}{_COLLAPSED[collapsed]}{_ttl(ttl)}{_detail(detail)}"
@@ -69,11 +77,13 @@ def sf_string(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _ttl(ttl: float | None) -> str:
-    if ttl is None:
-        return ""
-    bounded = max(-_LARGEST_INTEGER, min(ttl, _LARGEST_INTEGER))
-    return f"; ttl={math.floor(bounded)}"
+def _whole(ttl: float | None) -> int | None:
+    """Whole seconds, rounded down, as far as a field can say them."""
+    return None if ttl is None else math.floor(max(-_LARGEST_INTEGER, min(ttl, _LARGEST_INTEGER)))
+
+
+def _ttl(ttl: int | None) -> str:
+    return "" if ttl is None else f"; ttl={ttl}"
 
 
 @lru_cache(maxsize=1024)
