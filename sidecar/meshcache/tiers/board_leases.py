@@ -12,18 +12,17 @@ nothing but knowledge.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import secrets
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from meshcache.tiers.board_file import BUCKET_BYTES, PULSE, PULSES, SHUNNED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from meshcache.tiers.board_file import BoardFile
 
@@ -42,8 +41,7 @@ _SHUN_TICKS = 4
 _TICKS = (1 << 24) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """Proof of holding a lease: what `release` needs."""
 
     key: bytes
@@ -75,9 +73,9 @@ class BoardLeases:
         """
         fingerprint = self._fingerprint(key)
         start = self._file.leases_at + (fingerprint & (self._file.buckets - 1)) * BUCKET_BYTES
-        with self._locked(start) as mine:
-            if not mine:
-                return None
+        if not self._lock(start):
+            return None
+        try:
             now = self._clock()
             free = -1
             rows = _BUCKET.unpack_from(self._file.map, start)
@@ -93,6 +91,8 @@ class BoardLeases:
             token = self._token()
             _ROW.pack_into(self._file.map, free, fingerprint, token, now + seconds)
             return Lease(key, token)
+        finally:
+            self._unlock(start)
 
     def leased(self, key: bytes) -> bool:
         """Whether someone has the lease of `key`. It takes no lock, so the answer may be of a moment ago."""
@@ -119,14 +119,16 @@ class BoardLeases:
         fingerprint = self._fingerprint(lease.key)
         start = self._file.leases_at + (fingerprint & (self._file.buckets - 1)) * BUCKET_BYTES
         for _ in range(_RELEASE_TRIES):
-            with self._locked(start) as mine:
-                if not mine:
-                    continue
+            if not self._lock(start):
+                continue
+            try:
                 rows = _BUCKET.unpack_from(self._file.map, start)
                 for at in range(0, 3 * _ROWS_PER_BUCKET, 3):
                     if rows[at] == fingerprint and rows[at + 1] == lease.token:
                         _ROW.pack_into(self._file.map, start + 8 * at, 0, 0, 0.0)
                 return True
+            finally:
+                self._unlock(start)
         return False
 
     def beat(self) -> None:
@@ -146,9 +148,9 @@ class BoardLeases:
                 return
             # It was silent for so long that its row was given away, and its leases with it.
             self._pulse = 0
-        with self._locked(self._file.pulses_at) as mine:
-            if not mine:
-                return
+        if not self._lock(self._file.pulses_at):
+            return
+        try:
             for row in range(1, PULSES):
                 at = self._file.pulses_at + row * PULSE.size
                 _, last = PULSE.unpack_from(self._file.map, at)
@@ -157,6 +159,8 @@ class BoardLeases:
                     PULSE.pack_into(self._file.map, at, self._number, now)
                     self._pulse = row
                     return
+        finally:
+            self._unlock(self._file.pulses_at)
 
     def shun(self, key: bytes, seconds: float) -> None:
         """Remember `key` as shunned for `seconds` (at most 60), for all processes, or until the place is needed."""
@@ -180,7 +184,9 @@ class BoardLeases:
             self._file.shuns[place] = 0
 
     @staticmethod
+    @lru_cache(maxsize=256)
     def _fingerprint(key: bytes) -> int:
+        # Remembered, as a request asks several times about its key.
         return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") or 1
 
     def _shun_place(self, key: bytes) -> tuple[int, int]:
@@ -206,15 +212,13 @@ class BoardLeases:
         number, last = PULSE.unpack_from(self._file.map, self._file.pulses_at + row * PULSE.size)
         return bool(number == (token >> 32) & 0xFFFFFF and abs(now - last) < _LAPSE)
 
-    @contextlib.contextmanager
-    def _locked(self, start: int) -> Iterator[bool]:
-        """Hold the record lock of the bucket at `start`; False when another process has it. Never waits."""
+    def _lock(self, start: int) -> bool:
+        """Take the record lock of the bucket at `start`; False when another process has it. Never waits."""
         try:
             fcntl.lockf(self._file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, BUCKET_BYTES, start)
         except OSError:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            fcntl.lockf(self._file.descriptor, fcntl.LOCK_UN, BUCKET_BYTES, start)
+            return False
+        return True
+
+    def _unlock(self, start: int) -> None:
+        fcntl.lockf(self._file.descriptor, fcntl.LOCK_UN, BUCKET_BYTES, start)
