@@ -7,8 +7,10 @@ and a response) gets the same text in every place where it could stand.
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,12 +19,14 @@ from google.protobuf.message import DecodeError
 
 from meshcache.engine import admission, key, paths, purges
 from meshcache.extproc import control, wire
-from meshcache.message import Headers, Request, split_authority
+from meshcache.extproc.purger import PurgeRequest
+from meshcache.message import Headers, Peer, Request, split_authority
 from meshcache.observe import logs
 from meshcache.policy import documents, snapshot, trust, units
 from meshcache.policy.compile import compile_documents
 from meshcache.policy.compiled import TARGETS, KeySpec, UnitSource
 from meshcache.policy.errors import PolicyErrors
+from meshcache.policy.identity import Identities, IdentityRules, IdentitySource
 from meshcache.process import StartError, parse_address
 from meshcache.rfc import (
     age,
@@ -45,6 +49,7 @@ from meshcache.rfc import (
     vary,
 )
 from meshcache.tiers.envelope import BadEnvelope, front_of, unseal
+from meshcache.tiers.purge_log import LogReader
 from meshcache.tiers.signing import Keyring
 from policy_texts import SECRET
 
@@ -162,6 +167,28 @@ def _purge(text: str) -> object:
     return values
 
 
+_PURGE_REQUEST = msgspec.json.Decoder(PurgeRequest)
+
+
+def _purge_request(data: bytes) -> object:
+    """The body of a request to the admin API, as the supervisor takes it."""
+    return _PURGE_REQUEST.decode(data).rules(lambda: SECRET, NOW, lambda: "uid")
+
+
+def _purge_log(data: bytes) -> object:
+    """A pod's log of purges, as every worker reads it."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return LogReader(Path(file.name)).read()
+
+
+def _borders(text: str) -> object:
+    """Who a request is from, by fields and certificate."""
+    request = _request(headers=_headers("cookie")(text), peer=Peer("10.0.0.1", mtls=True, uri=text, dns=text))
+    return [identities.border(request, spec) for identities in _IDENTITIES for spec in _BORDERED]
+
+
 def _with_field(*names: str) -> Callable[[str], Request]:
     return lambda text: _request(headers=_headers(*names)(text))
 
@@ -211,6 +238,13 @@ def _cors(text: str) -> tuple[Headers, Headers]:
     return _headers("vary", "access-control-allow-origin")(text), _headers("origin")(text)
 
 
+_SOURCES = [IdentitySource("cookie", "sid"), *(IdentitySource("mtlsPeer", part) for part in ("uri", "dns", "subject"))]
+_IDENTITIES = [Identities(IdentityRules(source, source, source), SECRET) for source in _SOURCES]
+_BORDERED = (
+    KeySpec(partition_tenant=True, fingerprint=b"3"),
+    KeySpec(partition_subject=True, fingerprint=b"4"),
+    KeySpec(partition_session=True, fingerprint=b"5"),
+)
 _UNITS = (UnitSource("header", "x-user"), UnitSource("cookie", "sid"))
 _SORTED = KeySpec(query_exclude=("utm_*", "x"), query_sort=True, fingerprint=b"1")
 _PARTS = KeySpec(headers=("accept",), cookies=("a", "b"), partition_headers=("x-tenant",), fingerprint=b"2")
@@ -277,6 +311,15 @@ PARSERS: tuple[Parser, ...] = (
     Parser("type of a file", lambda text: paths.type_mismatch("/a.css", text), (), ("", "text/")),
     Parser("answer for an origin", lambda text: vary.selecting_names(*_cors(text)), (vary,)),
     Parser("purge", _purge),
+    Parser(
+        "purge request",
+        _purge_request,
+        starts=("", '{"tags": ["', '{"urls": ["http://'),
+        raises=(ValueError, msgspec.DecodeError),
+        binary=True,
+    ),
+    Parser("log of purges", _purge_log, starts=("", "MCPURGE1"), raises=(ValueError,), binary=True),
+    Parser("border", _borders, starts=("", "sid=")),
     Parser("key material", key.key_parts, starts=("", "2:k1"), binary=True),
     Parser("admission", _admit, (), ("", "application/grpc")),
     Parser("score", snapshot.parse_score),
