@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from meshcache.extproc.invalidation_follower import InvalidationFollower
 from meshcache.tiers.board import Board
-from meshcache.tiers.redis import RedisTier
+from meshcache.tiers.redis import INVALIDATED, RedisTier
 
 pytestmark = pytest.mark.e2e
 
@@ -107,3 +107,29 @@ async def test_all_that_there_is(pods):
     a.tier._owes_all = 1
     await a.tier._pay()
     assert await b.changes(before, 1, 2) == [True, True]
+
+
+async def test_something_else_under_the_name_of_the_stream_is_waited_out(pods, valkey):
+    a, b = pods
+    with valkey.client() as client:
+        client.delete(INVALIDATED)
+        client.set(INVALIDATED, "no stream")
+        await a.tier.invalidate(resource(1))
+        await asyncio.sleep(0.7)
+        assert not b.task.done()
+        before = b.epochs(1, 2)
+        client.delete(INVALIDATED)
+    assert await b.changes(before, 1, 2) == [True, True], "nobody knows what was missed"
+    before = b.epochs(1, 2)
+    await a.tier.invalidate(resource(2))
+    assert await b.changes(before, 1, 2) == [False, True]
+
+
+async def test_messages_of_strangers_are_passed_over(pods, valkey):
+    a, b = pods
+    before = b.epochs(1)
+    with valkey.client() as client:
+        for fields in ({"x": "y"}, {"r": "short"}, {"p": b"\xff", "r": b"x" * 17}, {"": ""}):
+            client.xadd(INVALIDATED, fields)
+    await a.tier.invalidate(resource(1))
+    assert await b.changes(before, 1) == [True]

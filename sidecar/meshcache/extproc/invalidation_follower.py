@@ -36,6 +36,8 @@ class InvalidationFollower:
         self._pod = pod.encode()
         self._last = b""
         """Id of the newest message; empty before the first look."""
+        self._missed = False
+        """Whether there has been no stream to read from: what the others would have told is not known."""
 
     async def run(self) -> None:
         """Follow until cancelled. Troubles of the store are waited out: what is missed meanwhile is read then."""
@@ -52,22 +54,34 @@ class InvalidationFollower:
 
     async def _resume(self) -> None:
         """Find where to go on; when what came in between is not kept any more, everything counts as invalidated."""
-        oldest, newest = await self._send(
-            [("XRANGE", INVALIDATED, "-", "+", "COUNT", 1), ("XREVRANGE", INVALIDATED, "+", "-", "COUNT", 1)]
+        oldest, newest = await self._ask(
+            ("XRANGE", INVALIDATED, "-", "+", "COUNT", 1), ("XREVRANGE", INVALIDATED, "+", "-", "COUNT", 1)
         )
         if not self._last:
             # What there is in memory now has been read from the store under its epochs of now, or is younger.
             self._last = newest[0][0] if newest else b"0-0"
+        if self._missed:
+            self._missed = False
+            self._board.bump_all()
         elif oldest and _place(oldest[0][0]) > _place(self._last) > (0, 0):
             self._board.bump_all()
 
     async def _read(self) -> None:
         command = ("XREAD", "COUNT", _AT_ONCE, "BLOCK", _BLOCK_MS, "STREAMS", INVALIDATED, self._last)
-        (reply,) = await self._send([command])
+        (reply,) = await self._ask(command)
         for message, fields in reply[0][1] if reply else ():
             self._last = message
             if fields.get(b"p") != self._pod:
                 self._put_on_board(fields.get(b"r", b""))
+
+    async def _ask(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """The replies. Raises `TierError` also where something else than a stream has its name."""
+        replies = await self._send(commands)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                self._missed = True
+                raise TierError(f"what is invalidated: {reply}")
+        return replies
 
     def _put_on_board(self, resources: bytes) -> None:
         if resources == EVERYTHING:
