@@ -48,6 +48,10 @@ class InvalidationFollower:
                 pause = 0.1
                 while True:
                     await self._read()
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():
+                        # The client of the store loses a cancellation that comes together with a reply.
+                        raise asyncio.CancelledError
             except TierError:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads load, hides nothing
                 pause = min(_LONGEST_PAUSE, pause * 2)
