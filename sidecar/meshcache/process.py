@@ -200,3 +200,11 @@ async def wait_or_kill(process: asyncio.subprocess.Process, grace: float) -> boo
         await process.wait()
         return False
     return True
+
+
+def raise_if_cancelled() -> None:
+    """Go through with a cancellation of this task that was lost: the client of Redis does that to one that comes
+    together with a reply, and a loop over its replies would never end."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from meshcache.engine.purges import PurgeKind, Rule
+from meshcache.process import raise_if_cancelled
 from meshcache.tiers.base import TierError
 from meshcache.tiers.fleet_log import PodState, Standing
 
@@ -90,6 +91,7 @@ class FleetFollower:
                     while True:
                         await self._take(await self._fleet.read(self._book.state.fleet, BEAT))
                         await self._look()
+                        raise_if_cancelled()
                 except TierError as error:
                     self._lose_touch(error)
                 except Exception as error:

@@ -10,6 +10,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any, Final
 
+from meshcache.process import raise_if_cancelled
 from meshcache.tiers.base import TierError
 from meshcache.tiers.redis import EVERYTHING, INVALIDATED
 
@@ -48,10 +49,7 @@ class InvalidationFollower:
                 pause = 0.1
                 while True:
                     await self._read()
-                    task = asyncio.current_task()
-                    if task is not None and task.cancelling():
-                        # The client of the store loses a cancellation that comes together with a reply.
-                        raise asyncio.CancelledError
+                    raise_if_cancelled()
             except TierError:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads load, hides nothing
                 pause = min(_LONGEST_PAUSE, pause * 2)
