@@ -1,4 +1,4 @@
-"""A real Valkey server for tests: started once per session, to be killed, frozen and started again."""
+"""A real Valkey server for each module of tests, to be killed, frozen and started again."""
 
 from __future__ import annotations
 
@@ -105,21 +105,21 @@ def _running(password: str = "") -> Iterator[LocalValkey]:
             server.kill()
 
 
-@pytest.fixture(scope="session")
-def valkey_session() -> Iterator[LocalValkey]:
+@pytest.fixture(scope="module")
+def valkey_server() -> Iterator[LocalValkey]:
     with _running() as server:
         yield server
 
 
 @pytest.fixture
-def valkey(valkey_session: LocalValkey) -> Iterator[LocalValkey]:
-    """The session's server: running, thawed, empty and with its usual settings."""
-    valkey_session.ensure()
-    with valkey_session.client() as client:
+def valkey(valkey_server: LocalValkey) -> Iterator[LocalValkey]:
+    """The module's server: running, thawed, empty and with its usual settings."""
+    valkey_server.ensure()
+    with valkey_server.client() as client:
         client.flushall()
         client.config_set("maxmemory", 0)
-    yield valkey_session
-    valkey_session.ensure()
+    yield valkey_server
+    valkey_server.ensure()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -52,9 +52,8 @@ def make_folder() -> Iterator[Callable[[], Path]]:
 Start = Callable[..., Awaitable[Mesh]]
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def start_mesh(make_folder: Callable[[], Path], origin: ScriptedOrigin) -> AsyncIterator[Start]:
-    """Starts `meshcache up` in a folder of its own, with more arguments if given; stops what still runs in the end."""
+@asynccontextmanager
+async def _starting(make_folder: Callable[[], Path], origin: ScriptedOrigin) -> AsyncIterator[Start]:
     async with AsyncExitStack() as stack:
 
         async def start(*arguments: str, policies: str = POLICIES, folder: Path | None = None) -> Mesh:
@@ -69,10 +68,28 @@ async def start_mesh(make_folder: Callable[[], Path], origin: ScriptedOrigin) ->
         yield start
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def start_mesh(make_folder: Callable[[], Path], origin: ScriptedOrigin) -> AsyncIterator[Start]:
+    """Starts `meshcache up` in a folder of its own, with more arguments if given.
+
+    What still runs at the end of the module is stopped: idle ones would slow the others, and those on one store would
+    count as pods of a fleet.
+    """
+    async with _starting(make_folder, origin) as start:
+        yield start
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def mesh(start_mesh: Start) -> AsyncIterator[Mesh]:
+async def start_shared(make_folder: Callable[[], Path], origin: ScriptedOrigin) -> AsyncIterator[Start]:
+    """As `start_mesh`, for what all modules share."""
+    async with _starting(make_folder, origin) as start:
+        yield start
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def mesh(start_shared: Start) -> AsyncIterator[Mesh]:
     """One worker under `POLICIES`, for tests that leave it as it was. In the end it must be as well as at the start."""
-    mesh = await start_mesh()
+    mesh = await start_shared()
     pids = await mesh.worker_pids()
     yield mesh
     assert await mesh.worker_pids() == pids, mesh.log
@@ -81,9 +98,9 @@ async def mesh(start_mesh: Start) -> AsyncIterator[Mesh]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def pair_process(start_mesh: Start) -> Mesh:
+async def pair_process(start_shared: Start) -> Mesh:
     """Two workers in front of the same stores, with a folder of policies that tests may edit."""
-    return await start_mesh("--workers", "2")
+    return await start_shared("--workers", "2")
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -224,15 +224,15 @@ async def test_a_worker_is_killed_or_hangs_in_the_middle(start_mesh, origin, nam
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def pods(start_mesh, make_folder, valkey_session):
+async def pods(start_mesh, make_folder, valkey_server):
     """Two pods of one installation: a Valkey and the keys in common, and nothing else."""
-    valkey_session.ensure()
+    valkey_server.ensure()
     text = POLICY.replace("{wait}", "10s")
-    first = await start_mesh("--warm", valkey_session.url, "--workers", "2", policies=text)
+    first = await start_mesh("--warm", valkey_server.url, "--workers", "2", policies=text)
     folder = make_folder()
     (folder / "data").mkdir()
     shutil.copytree(first.data / "keys", folder / "data" / "keys")
-    second = await start_mesh("--warm", valkey_session.url, "--workers", "2", policies=text, folder=folder)
+    second = await start_mesh("--warm", valkey_server.url, "--workers", "2", policies=text, folder=folder)
     yield first, second
     for mesh in (first, second):
         assert await mesh.metric("stream_errors_total") == 0, mesh.log
@@ -263,12 +263,12 @@ async def test_what_is_not_for_sharing_is_known_to_the_fleet(pods, origin, name)
     assert max(one.seconds for one in answers) < 4
 
 
-async def test_a_pod_that_dies_strands_nobody(pods, start_mesh, make_folder, origin, name, valkey_session):
+async def test_a_pod_that_dies_strands_nobody(pods, start_mesh, make_folder, origin, name, valkey_server):
     folder = make_folder()
     (folder / "data").mkdir()
     shutil.copytree(pods[0].data / "keys", folder / "data" / "keys")
     text = POLICY.replace("{wait}", "10s")
-    mortal = await start_mesh("--warm", valkey_session.url, policies=text, folder=folder)
+    mortal = await start_mesh("--warm", valkey_server.url, policies=text, folder=folder)
     step = SlowStep(60.0, later=0.2)
     origin.script(f"/{name}", step)
     leader = asyncio.create_task(ask(mortal.port, f"/{name}"))
@@ -283,8 +283,8 @@ async def test_a_pod_that_dies_strands_nobody(pods, start_mesh, make_folder, ori
     await asyncio.gather(leader, return_exceptions=True)
 
 
-async def test_a_store_that_is_away_keeps_nobody_waiting(pods, origin, name, valkey_session):
-    valkey_session.kill()
+async def test_a_store_that_is_away_keeps_nobody_waiting(pods, origin, name, valkey_server):
+    valkey_server.kill()
     try:
         step = SlowStep(0.5)
         origin.script(f"/{name}", step)
@@ -293,7 +293,7 @@ async def test_a_store_that_is_away_keeps_nobody_waiting(pods, origin, name, val
         assert step.times <= 4, "one for each worker: a pod's workers have nothing else in common"
         assert max(one.seconds for one in answers) < 3
     finally:
-        valkey_session.ensure()
+        valkey_server.ensure()
 
 
 async def test_a_storm_of_clients_that_come_and_go(pair, origin, name):

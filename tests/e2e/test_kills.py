@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def backed_process(start_mesh, valkey_session):
-    valkey_session.ensure()
-    return await start_mesh("--workers", "2", "--warm", valkey_session.url)
+async def backed_process(start_mesh, valkey_server):
+    valkey_server.ensure()
+    return await start_mesh("--workers", "2", "--warm", valkey_server.url)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

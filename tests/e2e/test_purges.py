@@ -34,16 +34,16 @@ async def admin(local):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def pods_processes(start_mesh, valkey_session):
+async def pods_processes(start_mesh, valkey_server):
     """Two pods with two workers each on one store."""
-    valkey_session.ensure()
-    arguments = ("--workers", "2", "--warm", valkey_session.url)
+    valkey_server.ensure()
+    arguments = ("--workers", "2", "--warm", valkey_server.url)
     return [await start_mesh(*arguments), await start_mesh(*arguments)]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def pods(pods_processes, valkey_session):
-    valkey_session.ensure()
+async def pods(pods_processes, valkey_server):
+    valkey_server.ensure()
     for pod in pods_processes:
         assert await eventually(lambda pod=pod: _following(pod), 20), pod.log
     return pods_processes
@@ -311,23 +311,23 @@ async def test_a_worker_of_the_other_pod_that_hangs_is_named(pods, origin, path,
 
 
 @pytest.mark.parametrize("how", ["kill", "freeze"])
-async def test_a_store_that_is_away_owes_the_purge_to_the_others(pods, valkey_session, origin, path, name, how):
+async def test_a_store_that_is_away_owes_the_purge_to_the_others(pods, valkey_server, origin, path, name, how):
     content = Changing(origin, path, name)
     for pod in pods:
         assert await pod.settled(path)
     admin = Admin(pods[0])
-    getattr(valkey_session, how)()
+    getattr(valkey_server, how)()
     try:
         await asyncio.sleep(1.5)
         content.version += 1
         result = await admin.purge(tags=[name])
-        assert result["pending"] == [f"store redis://127.0.0.1:{valkey_session.port}"]
+        assert result["pending"] == [f"store redis://127.0.0.1:{valkey_server.port}"]
         # In this pod it is in effect all the same.
         answers = await asyncio.gather(*(pods[0].get(path) for _ in range(10)))
         assert {answer.text for answer in answers} == {"1"}
         assert (await pods[0].status())["purges"]["owed"] == 1
     finally:
-        valkey_session.ensure()
+        valkey_server.ensure()
     await admin.settled(result)
     for pod in pods:
         answers = await asyncio.gather(*(pod.get(path) for _ in range(10)))
@@ -336,16 +336,16 @@ async def test_a_store_that_is_away_owes_the_purge_to_the_others(pods, valkey_se
     await admin.close()
 
 
-async def test_a_store_that_comes_back_with_old_data_revives_nothing(pods, valkey_session, origin, path, name):
+async def test_a_store_that_comes_back_with_old_data_revives_nothing(pods, valkey_server, origin, path, name):
     content = Changing(origin, path, name)
     for pod in pods:
         assert await pod.settled(path)
-    with valkey_session.client() as client:
+    with valkey_server.client() as client:
         before = {key: (client.dump(key), client.pttl(key)) for key in client.keys("mc1:*")}
     admin = Admin(pods[0])
     content.version += 1
     await admin.settled(await admin.purge(tags=[name]))
-    with valkey_session.client() as client:
+    with valkey_server.client() as client:
         client.flushall()
         for key, (value, ttl) in before.items():
             client.restore(key, max(0, ttl), value)
@@ -354,7 +354,7 @@ async def test_a_store_that_comes_back_with_old_data_revives_nothing(pods, valke
         assert {answer.text for answer in answers} == {"1"}
 
     def known() -> bool:
-        with valkey_session.client() as client:
+        with valkey_server.client() as client:
             return any(name.encode() in fields[b"r"] for _, fields in client.xrange("mc1:p:log"))
 
     async def mended() -> bool:
@@ -367,9 +367,9 @@ async def test_a_store_that_comes_back_with_old_data_revives_nothing(pods, valke
     await admin.close()
 
 
-async def test_a_pod_that_ends_is_no_longer_waited_for(start_mesh, valkey_session, origin, path):
-    valkey_session.ensure()
-    first, second = [await start_mesh("--warm", valkey_session.url) for _ in range(2)]
+async def test_a_pod_that_ends_is_no_longer_waited_for(start_mesh, valkey_server, origin, path):
+    valkey_server.ensure()
+    first, second = [await start_mesh("--warm", valkey_server.url) for _ in range(2)]
     for pod in (first, second):
         assert await eventually(lambda pod=pod: _following(pod), 20), pod.log
     admin = Admin(first)

@@ -44,14 +44,14 @@ spec: {match: [{path: {prefix: /ahead}}], policyRef: {name: ahead}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def pods(start_mesh, make_folder, valkey_session):
+async def pods(start_mesh, make_folder, valkey_server):
     """Two pods of one installation: a Valkey and the keys in common, and nothing else."""
-    valkey_session.ensure()
-    first = await start_mesh("--warm", valkey_session.url, policies=FLEET)
+    valkey_server.ensure()
+    first = await start_mesh("--warm", valkey_server.url, policies=FLEET)
     folder = make_folder()
     (folder / "data").mkdir()
     shutil.copytree(first.data / "keys", folder / "data" / "keys")
-    second = await start_mesh("--warm", valkey_session.url, policies=FLEET, folder=folder)
+    second = await start_mesh("--warm", valkey_server.url, policies=FLEET, folder=folder)
     yield first, second
     for mesh in (first, second):
         assert await mesh.metric("stream_errors_total") == 0, mesh.log
