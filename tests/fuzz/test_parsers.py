@@ -68,7 +68,7 @@ UNITS = [
 ]
 """What a text is grown by: everything that a parser could stumble over again and again."""
 _EXAMPLES = settings().max_examples
-ENDS = ("", "!", '"') if _EXAMPLES > 100 else ("", "!")
+ENDS = ("", "!", '"') if _EXAMPLES > 100 else ("!",)
 
 
 def _named(parsers: tuple[Parser, ...] | list[Parser]) -> list[Any]:
