@@ -304,3 +304,14 @@ def test_growing_older_never_makes_it_usable_again(said: list[str], one: int, ot
     judgement = judged(", ".join(said), "{defaultTtl: 60s, staleWhileRevalidate: 30s}")
     order = [Use.FRESH, Use.STALE_WHILE_REVALIDATE, Use.VALIDATE]
     assert order.index(used(judgement, one)) <= order.index(used(judgement, other))
+
+
+@pytest.mark.parametrize(("purged", "lifetime"), [(30, 30), (90, 60), (0, 0), (-5, 0), (-20, 0)])
+def test_what_is_purged_softly_is_stale_from_then_on(purged: float, lifetime: float) -> None:
+    assert judged().cut(START + purged, START + 100).lifetime == lifetime
+
+
+def test_what_was_on_its_way_during_a_soft_purge_was_younger_then() -> None:
+    slow = judged(request_time=START - 20)
+    assert slow.age(START) == 20
+    assert [slow.cut(START + at, START + 100).lifetime for at in (-25, -20, -5, 0, 5)] == [0, 0, 15, 20, 25]

@@ -81,10 +81,12 @@ class Judgement(msgspec.Struct, frozen=True, gc=False):
         return rfc_age.current_age(initial_age=self.initial_age, response_time=self.response_time, now=now)
 
     def cut(self, stale_since: float, now: float) -> Judgement:
-        """The same for what a purge has made stale at `stale_since`: its windows begin there, and it is not renewed."""
-        return msgspec.structs.replace(
-            self, lifetime=min(self.lifetime, self.age(min(stale_since, now))), renew_from=inf
-        )
+        """The same for what a purge has made stale at `stale_since`: its windows begin there, and it is not renewed.
+
+        The response may have been on its way then, and younger than when it came.
+        """
+        age = max(0.0, self.initial_age + min(stale_since, now) - self.response_time)
+        return msgspec.structs.replace(self, lifetime=min(self.lifetime, age), renew_from=inf)
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False):
