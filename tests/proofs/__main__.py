@@ -73,13 +73,12 @@ def run(part: Part) -> Outcome:
         [sys.executable, "-m", *part.module],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **part.environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         text=True,
         check=False,
     )
     lines = done.stdout.strip().splitlines()
-    return Outcome(done.returncode == 0, time.monotonic() - began, _last_line(lines), done.stdout)
+    return Outcome(done.returncode == 0, time.monotonic() - began, _last_line(lines), done.stdout + done.stderr)
 
 
 def _last_line(lines: Sequence[str]) -> dict[str, Any]:
