@@ -43,7 +43,6 @@ class Purged:
 
     order: int
     at: float
-    rule: str
     paths: frozenset[str]
     soft: bool
 
@@ -87,10 +86,10 @@ class Judge:
             math.floor(age(replace(kept, sent=min(kept.sent, flight.began)), now)),
         )
         assert lowest <= int(got.headers.get("age") or -1) <= highest, f"age: {told}"
-        # The same purge made again counts from then on.
-        soft = {purge.rule: purge.at for purge in self.purges if purge.soft and self._concerns(purge, flight, state)}
+        # Of several the newest counts (a promise of ours): it is made stale anew.
+        soft = [purge.at for purge in self.purges if purge.soft and self._concerns(purge, flight, state)]
         longest = max(longest_lifetime(kept, policy, personal=may_be) for may_be in visitors_own(made, state))
-        fresh_for = until_purged(kept, longest, min(soft.values(), default=None))
+        fresh_for = until_purged(kept, longest, max(soft, default=None))
         self.tally[self._kind(flight, kept, fresh_for, now)] += 1
         if flight.stage is None:
             assert storable(_as_get(state.asked), kept, state.policy), f"not to be kept: {told}"

@@ -342,7 +342,7 @@ class Histories(RuleBasedStateMachine):
     def something_is_purged(self, what: tuple[PurgeKind, str, frozenset[str]], soft: bool, told: int) -> None:
         kind, value, paths = what
         self.world.purge(kind, value, soft=soft, told=told)
-        self.witness.purged(self.world.event(), f"{kind} {value}", paths, soft=soft)
+        self.witness.purged(self.world.event(), paths, soft=soft)
 
     @rule(worker=st.integers(0, WORKERS - 1))
     def a_worker_forgets(self, worker: int) -> None:

@@ -67,9 +67,9 @@ class Witness:
         if self.all_know():
             self.informed.add(id(flight))
 
-    def purged(self, order: int, rule: str, paths: frozenset[str], *, soft: bool) -> None:
+    def purged(self, order: int, paths: frozenset[str], *, soft: bool) -> None:
         """A purge has been made, and every worker knows of it."""
-        self.judge.purges.append(Purged(order, self.time.now, rule, paths, soft))
+        self.judge.purges.append(Purged(order, self.time.now, paths, soft))
         self.sure = {key: sure for key, sure in self.sure.items() if key[0] not in paths}
 
     def head_came(self, flight: Flight) -> None:
