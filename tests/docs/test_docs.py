@@ -161,6 +161,7 @@ def test_defaults_are_as_documented(kind: str) -> None:
         if default is PydanticUndefined or default is None or told is None:
             continue
         durations = ("ttl", "Ttl", "deadline", "maxWait", "staleWhileRevalidate", "staleIfError", "staleIfUnreachable")
+        durations += (".for", "warmup")
         if path.endswith(durations):
             assert units.parse_duration(told) == default, path
         elif path.endswith("Bytes"):

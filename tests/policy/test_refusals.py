@@ -250,8 +250,23 @@ def test_routes_that_are_refused(spec: str, told: str) -> None:
             "spec.arms[2].force[0]: x: v forces the arm b already",
         ),
         *(
-            ("unit: [{header: a}]\n" + ARMS % ("", "") + f"{field}: 1", f"a.yaml:8:3: spec.{field}: not supported yet")
-            for field in ("compare", "primary", "guardrails", "ramp", "warmup", "onBreach", "onWin", "confidence")
+            ("unit: [{header: a}]\n" + ARMS % ("", "") + text, told)
+            for text, told in (
+                ("compare: {candidate: z}", "a.yaml:8:24: spec.compare.candidate: there is no arm named z"),
+                ("compare: {candidate: a}", "the first arm is control, and cannot be the candidate"),
+                ("compare: {candidate: b, against: b}", "an arm cannot be compared with itself"),
+                ("primary: {metric: hits, direction: increase}", "a.yaml:8:21: spec.primary.metric: expected"),
+                ("guardrails: [{metric: errorRate}]", "expected one of maxIncrease and maxDecrease"),
+                (
+                    "guardrails: [{metric: latencyP99, maxIncrease: {absolute: 5}}]",
+                    "spec.guardrails[0].maxIncrease.absolute: a duration needs a unit",
+                ),
+                ("guardrails: [{metric: latencyP99, maxIncrease: {relative: 5}}]", "expected a percentage such as 20%"),
+                ("ramp: [{weight: 60, for: 1m}]", "spec.ramp[0].weight: candidate and baseline are of one size"),
+                ("ramp: [{weight: 5, for: 1m}, {weight: 1, for: 1m}]", "the weights have to grow from step to step"),
+                ("confidence: 20%", "spec.confidence: expected at least 50 and less than 100"),
+                ("onBreach: stop", "spec.onBreach: expected 'rollback' or 'pause'"),
+            )
         ),
     ],
 )

@@ -73,7 +73,7 @@ def _translate(document: Document, model: type[Strict], error: ErrorDetails) -> 
     if kind in _EXPECTED:
         hint = "put it in quotes" if kind == "string_type" and isinstance(value, bool | int | float) else ""
         return document.error(path, f"expected {_EXPECTED[kind]}, got {_described(value)}", hint)
-    if kind == "literal_error":
+    if kind in ("literal_error", "enum"):
         hint = nearest(value, str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", "))
         return document.error(path, f"expected {context['expected']}, got {_described(value)}", hint)
     if kind == "too_short":

@@ -13,6 +13,8 @@ from meshcache.policy.check import check, nearest
 from meshcache.policy.config_models import CacheConfig, IdentitySpec, NamedBy, RevisionSpec, SessionBy, TrustedBy
 from meshcache.policy.documents import parse_documents
 from meshcache.policy.errors import PolicyErrors
+from meshcache.policy.experiment_models import CacheExperiment
+from meshcache.policy.experiments import ExperimentCompiler, written
 from meshcache.policy.identity import IdentityRules, IdentitySource
 from meshcache.policy.snapshot import Snapshot
 from meshcache.policy.trust import TrustRule, parse_network
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 VIA_ENVOY: Final = "envoy"
 """`refresh.via` of policies whose refreshes go where the refresh address leads."""
 
-M = TypeVar("M", CacheConfig, m.CachePolicy, m.CacheRoute, m.CacheExperiment)
+M = TypeVar("M", CacheConfig, m.CachePolicy, m.CacheRoute, CacheExperiment)
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ class _Compiler:
             self._borders(document, manifest, config.identity)
         policies = {manifest.metadata.name: compile_policy(manifest) for _, manifest in self._of(m.CachePolicy)}
         routes = [self._route(document, manifest, policies) for document, manifest in self._of(m.CacheRoute)]
-        experiments = self._experiments(policies)
+        specs = {manifest.metadata.name: written(manifest.spec) for _, manifest in self._of(m.CachePolicy)}
+        compiler = ExperimentCompiler(policies, specs, self._resolve, self._refuse)
+        experiments = compiler.compile(self._of(CacheExperiment))
         if self._errors:
             raise PolicyErrors(self._errors)
         return Snapshot(
@@ -215,50 +219,6 @@ class _Compiler:
         if ref is not None and self._resolve(document, ("spec", "policyRef"), "CachePolicy", ref.name):
             policy = policies.get(ref.name)
         return c.Route(manifest.metadata.name, tuple(_match(match) for match in manifest.spec.match), policy)
-
-    def _experiments(self, policies: Mapping[str, c.Policy]) -> list[c.Experiment]:
-        on_route: dict[str, str] = {}
-        experiments = []
-        for document, manifest in self._of(m.CacheExperiment):
-            name, route = manifest.metadata.name, manifest.spec.route_ref.name
-            self._resolve(document, ("spec", "routeRef"), "CacheRoute", route)
-            other = on_route.setdefault(route, name)
-            if other != name:
-                self._refuse(
-                    document, ("spec", "routeRef", "name"), f"route {route} has the experiment {other} already"
-                )
-            units = tuple(
-                c.UnitSource("header", unit.header)
-                if unit.header is not None
-                else c.UnitSource("cookie", unit.cookie or "")
-                for unit in manifest.spec.unit
-            )
-            experiments.append(c.Experiment(name, route, units, self._arms(document, manifest, policies)))
-        return experiments
-
-    def _arms(
-        self, document: Document, manifest: m.CacheExperiment, policies: Mapping[str, c.Policy]
-    ) -> tuple[c.Arm, ...]:
-        arms = []
-        names: set[str] = set()
-        forced: dict[tuple[str, str], str] = {}
-        for index, arm in enumerate(manifest.spec.arms):
-            path: Path = ("spec", "arms", index)
-            if arm.name in names:
-                self._refuse(document, (*path, "name"), f"there is an arm named {arm.name} already")
-            names.add(arm.name)
-            for position, force in enumerate(arm.force):
-                other = forced.setdefault((force.header, force.exact), arm.name)
-                if other != arm.name:
-                    message = f"{force.header}: {force.exact} forces the arm {other} already"
-                    self._refuse(document, (*path, "force", position), message)
-            if not self._resolve(document, (*path, "policyRef"), "CachePolicy", arm.policy_ref.name):
-                continue
-            policy = policies.get(arm.policy_ref.name)
-            if policy is not None:
-                force_values = tuple((force.header, force.exact) for force in arm.force)
-                arms.append(c.Arm(arm.name, policy, arm.weight, force_values))
-        return tuple(arms)
 
 
 _CLAIMS = {"tenant": "org", "subject": "sub", "session": "sid"}

@@ -15,6 +15,8 @@ from meshcache.policy.trust import TrustRule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from meshcache.experiment.metric import Metric
+
 Eviction = Literal["ttl", "lru"]
 CacheStatus = Literal["full", "standard", "minimal", "off"]
 """How much of `cache-status` a client sees."""
@@ -185,6 +187,48 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
+class Compare:
+    """Which arms are held against each other, by their places."""
+
+    candidate: int
+    against: int
+
+
+@dataclass(frozen=True, slots=True)
+class Primary:
+    """What makes the candidate the better arm."""
+
+    metric: Metric
+    increase: bool
+    """Whether more is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    """What the candidate must not do."""
+
+    metric: Metric
+    increase: bool
+    """Whether an increase is the harm; else a decrease."""
+    relative: bool
+    allowed: float
+    """A share of what the other arm has, or a difference: a share, seconds, bytes or money, as the metric has it."""
+    hold: float
+    """Seconds for which it must be seen without a break."""
+    min_units: int
+    """In both arms."""
+
+
+@dataclass(frozen=True, slots=True)
+class RampStep:
+    """A stage of an experiment."""
+
+    share: float
+    """Of all units, for the candidate; as much again for its baseline."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """One compiled `CacheExperiment`."""
 
@@ -193,7 +237,21 @@ class Experiment:
     units: tuple[UnitSource, ...]
     """In order of preference: the first that a request carries is its unit."""
     arms: tuple[Arm, ...]
-    """The first arm gets the requests that carry no unit."""
+    """The first arm is control: it gets the requests that carry no unit, and everybody after a rollback."""
+    uid: str = ""
+    """Of the object in the cluster; the name stands in for it where there is none."""
+    spec_hash: str = ""
+    """Hex digest of what the file says and of its arms' policies: another text is another experiment."""
+    compare: Compare | None = None
+    """None: the traffic is divided, and nothing is judged."""
+    primary: Primary | None = None
+    guardrails: tuple[Guardrail, ...] = ()
+    ramp: tuple[RampStep, ...] = ()
+    warmup: float = 300.0
+    """Seconds at the beginning of each stage that no verdict takes into account."""
+    on_breach: Literal["rollback", "pause"] = "rollback"
+    on_win: Literal["hold", "promote"] = "hold"
+    confidence: float = 0.95
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The shape of policies, routes and experiments, as pydantic models. Compilation to plain values is in `compile`."""
+"""The shape of policies and routes, as pydantic models. Compilation to plain values is in `compile`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidatorFunctionWr
 from meshcache.policy import values as v
 from meshcache.policy.compiled import TARGETS
 from meshcache.policy.config_models import CacheConfig
+from meshcache.policy.experiment_models import CacheExperiment
 from meshcache.policy.schema import (
     CookieName,
     Deadline,
     Duration,
     Head,
     HeaderName,
-    Name,
     Percent,
     Quantity,
     Ref,
@@ -263,55 +263,7 @@ class RouteSpec(Strict):
     policy_ref: Ref | None = None
 
 
-# CacheExperiment
-
-
-class Unit(Strict):
-    """`{header: x}` or `{cookie: x}`."""
-
-    planned: ClassVar[frozenset[str]] = frozenset({"subject", "cacheKey"})
-    header: HeaderName | None = None
-    cookie: CookieName | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Unit:
-        if (self.header is None) == (self.cookie is None):
-            raise ValueError("expected one of header and cookie, for example {header: x-user-id}")
-        return self
-
-
-class Force(Strict):
-    """A header by which a trusted caller chooses the arm."""
-
-    planned: ClassVar[frozenset[str]] = frozenset({"regex"})
-    header: HeaderName
-    exact: Annotated[str, BeforeValidator(v.single_value)]
-
-
-class ArmModel(Strict):
-    """One of the policies that are compared."""
-
-    name: Name
-    policy_ref: Ref
-    weight: int = Field(ge=0, le=1_000_000)
-    force: list[Force] = Field(default_factory=list)
-
-
-class ExperimentSpec(Strict):
-    """`CacheExperiment.spec`."""
-
-    planned: ClassVar[frozenset[str]] = frozenset(
-        {"compare", "primary", "guardrails", "ramp", "warmup", "onBreach", "onWin", "confidence"}
-    )
-    route_ref: Ref
-    unit: list[Unit] = Field(min_length=1)
-    arms: list[ArmModel] = Field(min_length=2)
-
-    @model_validator(mode="after")
-    def _weighed(self) -> ExperimentSpec:
-        if not any(arm.weight for arm in self.arms):
-            refuse("arms", "every weight is 0: at least one arm needs a weight above 0")
-        return self
+# Documents
 
 
 class CachePolicy(Head):
@@ -326,14 +278,6 @@ class CacheRoute(Head):
 
     kind: Literal["CacheRoute"]
     spec: RouteSpec
-
-
-class CacheExperiment(Head):
-    """Which policy is better."""
-
-    planned: ClassVar[frozenset[str]] = frozenset({"status"})
-    kind: Literal["CacheExperiment"]
-    spec: ExperimentSpec
 
 
 Manifest = CacheConfig | CachePolicy | CacheRoute | CacheExperiment

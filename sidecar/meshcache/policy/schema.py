@@ -49,6 +49,7 @@ class Metadata(Strict):
 
     planned: ClassVar[frozenset[str]] = frozenset({"namespace", "labels", "annotations"})
     name: Name
+    uid: Annotated[str, BeforeValidator(v.uid)] = ""
 
 
 class Head(Strict):

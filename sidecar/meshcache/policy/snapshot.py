@@ -14,6 +14,7 @@ from meshcache.policy.routing import RouteIndex
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from meshcache.experiment.exposure import Exposure
     from meshcache.message import Headers, Request
     from meshcache.policy.compiled import CacheStatus, Config, Experiment, Policy, Route, UnitSource
 
@@ -39,6 +40,8 @@ class Selection(NamedTuple):
     """The caller's score between 0 and 1; None when absent, not one number, or from an untrusted peer."""
     namespace: bytes = b""
     """Part of every storage key: route, experiment and arm, so that arms never share entries."""
+    exposures: tuple[Exposure, ...] = ()
+    """The experiments in which the request counts."""
 
 
 def namespace(route: str, experiment: str = "", arm: str = "") -> bytes:

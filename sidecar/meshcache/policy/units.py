@@ -98,3 +98,14 @@ def parse_percent(value: object) -> float:
         meant = f"{float(number * 100):g}"
         raise ValueError(f"expected a percentage such as 70 or 70%, got {value}: write {meant}, or {value}%")
     return float(number / 100)
+
+
+_CHANGE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,6})?)%", re.ASCII)
+
+
+def parse_change(value: object) -> float:
+    """A relative change from a percentage such as `20%`, which may be above 100."""
+    match = _CHANGE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"expected a percentage such as 20%, got {_shown(value)}")
+    return float(Decimal(match[1]) / 100)

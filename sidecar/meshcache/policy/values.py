@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+_UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,127}", re.ASCII)
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}", re.ASCII)  # RFC 9110 section 5.6.2
 _LABEL = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_./]{0,315}[A-Za-z0-9])?|[A-Za-z_][A-Za-z0-9_]{0,255}", re.ASCII)
 _HOST = re.compile(r"(?:\*\.)?[a-z0-9_](?:[-a-z0-9_.]*[a-z0-9_])?", re.ASCII)
@@ -54,6 +55,11 @@ def name(value: object) -> str:
     if not _NAME.fullmatch(text):
         raise ValueError(f"expected a name of small letters, digits, - and . such as lru-swr, got {shown(text)}")
     return text
+
+
+def uid(value: object) -> str:
+    """What tells an object from another one of the same name, as Kubernetes gives it."""
+    return _fitting(value, _UID, "a uid such as 6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 
 
 def label_name(value: object) -> str:

@@ -1,0 +1,86 @@
+"""What an arm has shown in one epoch, summed over workers and pods. Needs numpy: not for the request path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshcache.experiment.bins import BINS, value_of
+
+BUCKETS: Final = 1024
+"""Units are spread over so many buckets by their keyed hash: buckets are independent of each other, requests not."""
+
+Counts = NDArray[np.int64]
+
+
+def _zeros() -> Counts:
+    return np.zeros(BUCKETS, np.int64)
+
+
+def _no_bins() -> Counts:
+    return np.zeros(BINS, np.int64)
+
+
+@dataclass
+class Histogram:
+    """Latencies by bin (see `bins`): int64, shape (BINS,)."""
+
+    counts: Counts = field(default_factory=_no_bins)
+
+    @property
+    def total(self) -> int:
+        """How many values it holds."""
+        return int(self.counts.sum())
+
+    def quantile(self, level: float) -> float:
+        """The value in seconds at `level` between 0 and 1, within 1 %; NaN without values."""
+        total = self.total
+        if total == 0:
+            return float("nan")
+        # The smallest value that at least the share `level` of all does not exceed.
+        rank = max(1, int(np.ceil(level * total)))
+        return value_of(int(np.searchsorted(np.cumsum(self.counts), rank)))
+
+
+@dataclass
+class ArmTotals:
+    """One arm's counts: int64 arrays of shape (BUCKETS,), one element for each bucket of units."""
+
+    requests: Counts = field(default_factory=_zeros)
+    hits_hot: Counts = field(default_factory=_zeros)
+    hits_warm: Counts = field(default_factory=_zeros)
+    hits_cold: Counts = field(default_factory=_zeros)
+    stale: Counts = field(default_factory=_zeros)
+    origin_requests: Counts = field(default_factory=_zeros)
+    origin_bytes: Counts = field(default_factory=_zeros)
+    errors: Counts = field(default_factory=_zeros)
+    latency_us: Counts = field(default_factory=_zeros)
+    """Sum of latencies, in microseconds."""
+    latency_square: Counts = field(default_factory=_zeros)
+    """Sum of squared latencies, in square milliseconds."""
+    age_ms: Counts = field(default_factory=_zeros)
+    """Sum of the ages of what was served, in milliseconds."""
+    cost_micros: Counts = field(default_factory=_zeros)
+    """Sum of the cost saved, in millionths of the currency."""
+    units: int = 0
+    """Different units seen, from a bounded sample: exact while there are few, an estimate beyond."""
+    latency: Histogram = field(default_factory=Histogram)
+    """Of every request."""
+    sampled: Histogram = field(default_factory=Histogram)
+    """Of one request for each bucket and window of time."""
+
+    def merge(self, other: ArmTotals) -> None:
+        """Add another pod's counts. Units that both have seen count twice in `units`: merge their samples instead."""
+        for one in fields(self):
+            mine, others = getattr(self, one.name), getattr(other, one.name)
+            if isinstance(mine, Histogram):
+                mine.counts += others.counts
+            else:
+                setattr(self, one.name, mine + others)
+
+
+COUNTERS: Final = tuple(one.name for one in fields(ArmTotals) if one.name not in ("units", "latency", "sampled"))
+"""The names of the arrays by bucket, in order."""
