@@ -13,6 +13,9 @@ from meshcache.experiment.bins import BINS, value_of
 BUCKETS: Final = 1024
 """Units are spread over so many buckets by their keyed hash: buckets are independent of each other, requests not."""
 
+SAMPLE_GROUPS: Final = 32
+"""Sampled latencies are kept by group of buckets, `bucket % SAMPLE_GROUPS`: bins for each bucket would be megabytes."""
+
 Counts = NDArray[np.int64]
 
 
@@ -24,11 +27,20 @@ def _no_bins() -> Counts:
     return np.zeros(BINS, np.int64)
 
 
+def _no_groups() -> Counts:
+    return np.zeros((SAMPLE_GROUPS, BINS), np.int64)
+
+
 @dataclass
 class Histogram:
-    """Latencies by bin (see `bins`): int64, shape (BINS,)."""
+    """Latencies by bin (see `bins`): int64, shape (BINS,), or (groups, BINS) where groups of units are kept apart."""
 
     counts: Counts = field(default_factory=_no_bins)
+
+    @property
+    def pooled(self) -> Counts:
+        """The counts over all groups, shape (BINS,)."""
+        return self.counts.reshape(-1, BINS).sum(axis=0)
 
     @property
     def total(self) -> int:
@@ -42,7 +54,7 @@ class Histogram:
             return float("nan")
         # The smallest value that at least the share `level` of all does not exceed.
         rank = max(1, int(np.ceil(level * total)))
-        return value_of(int(np.searchsorted(np.cumsum(self.counts), rank)))
+        return value_of(int(np.searchsorted(np.cumsum(self.pooled), rank)))
 
 
 @dataclass
@@ -69,8 +81,9 @@ class ArmTotals:
     """Different units seen, from a bounded sample: exact while there are few, an estimate beyond."""
     latency: Histogram = field(default_factory=Histogram)
     """Of every request."""
-    sampled: Histogram = field(default_factory=Histogram)
-    """Of one request for each bucket and window of time."""
+    sampled: Histogram = field(default_factory=lambda: Histogram(_no_groups()))
+    """Of one request for each bucket and window of time, shape (SAMPLE_GROUPS, BINS). The samples of one bucket are of
+    the same few units again and again, so how far quantiles vary is seen from how much the groups differ."""
 
     def merge(self, other: ArmTotals) -> None:
         """Add another pod's counts. Units that both have seen count twice in `units`: merge their samples instead."""
