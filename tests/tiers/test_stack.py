@@ -20,8 +20,9 @@ from meshcache.tiers.envelope import seal
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
+from meshcache.tiers.placing import Stored
 from meshcache.tiers.signing import Keyring
-from meshcache.tiers.stack import Stored, TierStack
+from meshcache.tiers.stack import TierStack
 
 HOT, WARM, COLD = TierName
 R = resource(1)

@@ -18,9 +18,10 @@ from meshcache.policy.compiled import TierLimits
 from meshcache.tiers.board import Board
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
+from meshcache.tiers.placing import Stored
 from meshcache.tiers.redis import RedisTier
 from meshcache.tiers.signing import Keyring
-from meshcache.tiers.stack import Stored, TierStack
+from meshcache.tiers.stack import TierStack
 
 pytestmark = pytest.mark.e2e
 

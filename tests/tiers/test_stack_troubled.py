@@ -16,8 +16,9 @@ from meshcache.policy.compiled import TierLimits
 from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.board import Board
 from meshcache.tiers.memory import MemoryTier
+from meshcache.tiers.placing import Stored
 from meshcache.tiers.signing import Keyring
-from meshcache.tiers.stack import Stored, TierStack
+from meshcache.tiers.stack import TierStack
 
 HOT, WARM, COLD = TierName
 R = resource(1)

@@ -15,44 +15,30 @@ import asyncio
 import random
 import secrets
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    BusyLoadingError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import RedisError, ResponseError
 
 from meshcache.decisions import TierName
 from meshcache.engine.epochs import EPOCH_BYTES
 from meshcache.tiers.base import TierError, TierRead, Trouble
+from meshcache.tiers.redis_client import checked_url, translated
+from meshcache.tiers.redis_words import ALL, PREFIX, combined_words, is_word, word_at, word_reads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PREFIX = "mc1:"
-ENTRIES = f"{_PREFIX}k:"
+ENTRIES = f"{PREFIX}k:"
 """Before the hexadecimal storage key in the name of an entry."""
-CHUNKS = f"{_PREFIX}c:"
+CHUNKS = f"{PREFIX}c:"
 """Before the hexadecimal digest in the name of a chunk."""
-_ALL = f"{_PREFIX}g"
-PURGES = f"{_PREFIX}p:g"
+PURGES = f"{PREFIX}p:g"
 """Id of the newest rule in the log of purges (`tiers/fleet_log.py`)."""
-_WORDS_PER_PAGE = 256
-_PAGES = 4096
 _WORDS_KEPT = 90 * 86400
 """Seconds after which a page of epochs is forgotten, and with it (long gone) what was stored under it."""
-INVALIDATED = f"{_PREFIX}i"
+INVALIDATED = f"{PREFIX}i"
 """A stream that tells pods what others have invalidated (`extproc/invalidation_follower.py`): which pod (`p`) and the
 resource ids, one behind the other (`r`); `EVERYTHING` for all there are."""
 EVERYTHING = b"*"
@@ -70,7 +56,6 @@ if left >= 0 and left < tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], AR
 return left ~= -2
 """
 """Makes a key last for at least so many milliseconds more; 1 when it is there. (`PEXPIRE ... GT` wants Redis 7.)"""
-_SCHEMES = ("redis", "rediss", "unix")
 
 
 class RedisTier:
@@ -96,7 +81,7 @@ class RedisTier:
 
         Timeouts in seconds; callers usually wait for less. Raises `ValueError` for a URL that cannot be used.
         """
-        self.where = _checked(url)
+        self.where = checked_url(url)
         """The store's address without credentials, for messages."""
         self._socket_timeout = socket_timeout
         self._pod = pod
@@ -137,8 +122,8 @@ class RedisTier:
         """See `Tier`. One round trip, save for the first look at a page of epochs."""
         if self._owes(resource):
             return TierRead(None, b"")
-        value, *words, newest = await self._send([("GET", _entry(key)), *_word_reads(resource), ("GET", PURGES)])
-        epoch = _combined(words)
+        value, *words, newest = await self._send([("GET", _entry(key)), *word_reads(resource), ("GET", PURGES)])
+        epoch = combined_words(words)
         if not epoch:
             # No words: whatever is stored was stored under others, which are lost.
             return TierRead(None, await self._establish(resource, words))
@@ -259,7 +244,7 @@ class RedisTier:
         """Make all invalidations that are owed. Raises `TierError` at the first that cannot be made."""
         while self._owes_all:
             number = self._owes_all
-            change = ("SET", _ALL, secrets.token_bytes(EPOCH_BYTES), "EX", _WORDS_KEPT)
+            change = ("SET", ALL, secrets.token_bytes(EPOCH_BYTES), "EX", _WORDS_KEPT)
             await self._send([change, *self._told(EVERYTHING)], atomic=True)
             # Another one may have come while this was under way; then it is not covered.
             if self._owes_all == number:
@@ -271,7 +256,7 @@ class RedisTier:
         """Give `resources` new epoch words, each page complete with its base, and strike them off what is owed."""
         commands: list[tuple[Any, ...]] = []
         for resource in resources:
-            page, offset = _word_at(resource)
+            page, offset = word_at(resource)
             commands.append(("SET", page, secrets.token_bytes(EPOCH_BYTES), "NX", "EX", _WORDS_KEPT))
             commands.append(("SETRANGE", page, offset, secrets.token_bytes(EPOCH_BYTES)))
         commands.extend(self._told(b"".join(resources)))
@@ -281,7 +266,7 @@ class RedisTier:
             if error.kind is not Trouble.FULL:
                 raise
             # A full store takes no writes but deletions, and without their page the resources are dead as well.
-            await self._send([("DEL", *{_word_at(resource)[0] for resource in resources})])
+            await self._send([("DEL", *{word_at(resource)[0] for resource in resources})])
         for resource, number in resources.items():
             if self._owed.get(resource) == number:
                 del self._owed[resource]
@@ -295,16 +280,16 @@ class RedisTier:
 
     async def _establish(self, resource: bytes, words: Sequence[Any]) -> bytes:
         """Make what words are missing for `resource`; its epoch, empty when they still are."""
-        page, _ = _word_at(resource)
+        page, _ = word_at(resource)
         base, _, world = words
         commands: list[tuple[Any, ...]] = []
-        for name, word in ((page, base), (_ALL, world)):
-            if word and not _is_word(word):
+        for name, word in ((page, base), (ALL, world)):
+            if word and not is_word(word):
                 commands.append(("DEL", name))  # not of our making
-            if not _is_word(word):
+            if not is_word(word):
                 commands.append(("SET", name, secrets.token_bytes(EPOCH_BYTES), "NX", "EX", _WORDS_KEPT))
-        replies = await self._send([*commands, *_word_reads(resource)])
-        return _combined(replies[-3:])
+        replies = await self._send([*commands, *word_reads(resource)])
+        return combined_words(replies[-3:])
 
     async def _send(self, commands: Sequence[tuple[Any, ...]], *, atomic: bool = False) -> list[Any]:
         """The replies to `commands`, sent together. A reply may be the error that a key is of another type.
@@ -317,10 +302,10 @@ class RedisTier:
                     pipeline.execute_command(*command)
                 replies: list[Any] = await pipeline.execute(raise_on_error=False)
         except (RedisError, OSError, TimeoutError) as error:
-            raise _translated(error) from None
+            raise translated(error) from None
         for reply in replies:
             if isinstance(reply, Exception) and not _is_foreign(reply):
-                raise _translated(reply) from None
+                raise translated(reply) from None
         return replies
 
 
@@ -346,72 +331,5 @@ def _milliseconds(seconds: float) -> int:
     return max(1, int(seconds * 1000))
 
 
-def _word_at(resource: bytes) -> tuple[str, int]:
-    """Page and offset of a resource's word."""
-    index = int.from_bytes(resource[:8], "little") % (_PAGES * _WORDS_PER_PAGE)
-    page, word = divmod(index, _WORDS_PER_PAGE)
-    return f"{_PREFIX}e:{page}", EPOCH_BYTES * (1 + word)
-
-
-def _word_reads(resource: bytes) -> list[tuple[Any, ...]]:
-    page, offset = _word_at(resource)
-    last = EPOCH_BYTES - 1
-    return [("GETRANGE", page, 0, last), ("GETRANGE", page, offset, offset + last), ("GET", _ALL)]
-
-
-def _combined(words: Sequence[Any]) -> bytes:
-    """The epoch made of base word, own word (zero where the page is not that long) and word of all, or nothing."""
-    base, own, world = words
-    if not (_is_word(base) and _is_word(world)):
-        return b""
-    combined = int.from_bytes(base) ^ int.from_bytes(own) ^ int.from_bytes(world)
-    return combined.to_bytes(EPOCH_BYTES)
-
-
-def _is_word(reply: object) -> bool:
-    return isinstance(reply, bytes) and len(reply) == EPOCH_BYTES
-
-
 def _is_foreign(reply: Exception) -> bool:
     return isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
-
-
-def _checked(url: str) -> str:
-    """`url` without credentials. Raises `ValueError`, whose message has none either."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        raise ValueError("store URL is not well formed") from None
-    if parts.scheme not in _SCHEMES:
-        raise ValueError(f"store URL must begin with one of {', '.join(f'{scheme}://' for scheme in _SCHEMES)}")
-    for option, _ in parse_qsl(parts.query, keep_blank_values=True):
-        if option != "db" and not option.startswith("ssl_"):
-            raise ValueError(f"store URL has the option {option!r}; only db and ssl_* are known")
-    if parts.scheme == "unix":
-        return f"unix://{parts.path}"
-    if not host:
-        raise ValueError("store URL names no host")
-    shown = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{shown}" + (f":{port}" if port is not None else "")
-
-
-def _translated(error: Exception) -> TierError:
-    """Our error for one of the client library. Of its text only what the server said is kept, never the URL."""
-    match error:
-        case AuthenticationError() | AuthorizationError() | NoPermissionError():
-            return TierError("the store refuses our credentials", Trouble.REFUSED)
-        case ReadOnlyError():
-            return TierError("the store accepts no writes", Trouble.REFUSED)
-        case OutOfMemoryError():
-            return TierError("the store is full", Trouble.FULL)
-        case BusyLoadingError():
-            return TierError("the store is loading its data", Trouble.UNREACHABLE)
-        case RedisTimeoutError() | TimeoutError():
-            return TierError("the store does not answer in time", Trouble.TIMEOUT)
-        case RedisConnectionError() | OSError():
-            return TierError("the store cannot be reached", Trouble.UNREACHABLE)
-        case ResponseError() if str(error).startswith("NOAUTH"):
-            return TierError("the store wants credentials", Trouble.REFUSED)
-        case _:
-            return TierError(f"the store answered {type(error).__name__}", Trouble.PROTOCOL)

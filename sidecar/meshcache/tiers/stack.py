@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from meshcache.decisions import NoStoreReason, Stage, TierName
-from meshcache.engine.epochs import UNKNOWN, Epochs
+from meshcache.decisions import Stage, TierName
+from meshcache.engine.epochs import Epochs
 from meshcache.engine.records import StoredResponse
 from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.bodies import Bodies
-from meshcache.tiers.envelope import LARGE, held_size, seal
-from meshcache.tiers.guarded import GuardedTier, Write
+from meshcache.tiers.guarded import GuardedTier
 from meshcache.tiers.hooks import NoHooks, TierHooks
-from meshcache.tiers.memory import HotEntry
 from meshcache.tiers.opening import CLOCK_SKEW, Opener
-from meshcache.tiers.places import chosen_tiers, fitting_tiers, in_chunks, limits_of, residence
+from meshcache.tiers.places import chosen_tiers, fitting_tiers, in_chunks, limits_of
+from meshcache.tiers.placing import Placer, sizes_of
 from meshcache.tiers.purges import Purges
 from meshcache.tiers.threads import Threads
 
@@ -32,7 +31,8 @@ if TYPE_CHECKING:
     from meshcache.policy.compiled import KeySpec, Tiers
     from meshcache.tiers.base import Tier
     from meshcache.tiers.board import Board
-    from meshcache.tiers.memory import MemoryTier
+    from meshcache.tiers.memory import HotEntry, MemoryTier
+    from meshcache.tiers.placing import Stored
     from meshcache.tiers.signing import Keyring
     from meshcache.tiers.spool import Spool
 
@@ -51,15 +51,6 @@ class Found(msgspec.Struct, frozen=True):
     """To be handed to `store` by whoever fills the miss or refreshes the record."""
     stale_since: float | None = None
     """Unix seconds at which a soft purge made it stale."""
-
-
-class Stored(msgspec.Struct, frozen=True):
-    """What became of an entry that was to be stored."""
-
-    tiers: tuple[TierName, ...]
-    """Where it went."""
-    refused: NoStoreReason | None = None
-    """Why it went nowhere; None when it went somewhere."""
 
 
 class TierStack:
@@ -105,6 +96,18 @@ class TierStack:
         self._opener = Opener(board, keyring, self._purges, self._hooks, self._threads, opening_bytes)
         self.bodies = Bodies(self._lower, self._hooks, clock)
         """Bodies that are stored in chunks."""
+        self._placer = Placer(
+            memory,
+            self._lower,
+            board,
+            keyring,
+            self._purges,
+            self._hooks,
+            clock,
+            self.bodies,
+            self._opener,
+            self._threads,
+        )
         self._invalidating: set[asyncio.Task[None]] = set()
         self._board_checked = clock()
         self._closed = False
@@ -195,21 +198,23 @@ class TierStack:
         an invalidation or a purge came since its epochs were read (`invalidated`, `purged`), its use is over
         (`no-freshness`), too many writes wait (`no-memory`), or no tier takes it (`no-tier`).
         """
-        held, size, chunked = _sizes(entry.record)
+        held, size, chunked = sizes_of(entry.record)
         chosen = chosen_tiers(self._lower, entry.tiers, entry.limits, size, chunked=chunked)
         for name in entry.tiers:
             if name not in chosen:
                 # It has been replaced there, too: an older one would be found first.
                 self._delete_from(name, entry.key)
-        return self._place(entry, chosen, held)
+        return self._placer.place(entry, chosen, held)
 
     def promote(self, entry: Entry) -> Stored:
         """Copy a record that `find` found up to those of `entry.tiers` that take one of its size.
 
         `entry.expires_in` is what is left of the record's use, so that being popular never makes it live longer.
         """
-        held, size, chunked = _sizes(entry.record)
-        return self._place(entry, fitting_tiers(self._lower, entry.tiers, entry.limits, size, chunked=chunked), held)
+        held, size, chunked = sizes_of(entry.record)
+        return self._placer.place(
+            entry, fitting_tiers(self._lower, entry.tiers, entry.limits, size, chunked=chunked), held
+        )
 
     def delete(self, key: bytes, record: Record | None = None) -> None:
         """Forget `key`: in memory at once, in the lower tiers in the background, after writes of it under way.
@@ -317,7 +322,7 @@ class TierStack:
 
     async def close(self) -> None:
         """Give up what still waits (see `drain`) and close the tiers. The board is its owner's."""
-        self._closed = True
+        self._closed = self._placer.closed = True
         for task in self._invalidating:
             task.cancel()
         await asyncio.gather(*self._invalidating, return_exceptions=True)
@@ -327,78 +332,6 @@ class TierStack:
         await self._threads.close(1.0)
         await self._purges.close()
         self.memory.clear()
-
-    def _place(self, entry: Entry, tiers: Sequence[TierName], held: int) -> Stored:
-        """Write `entry` to `tiers`; `held` is the memory that it takes while it waits for that, in bytes."""
-        if entry.expires_in <= 0:
-            return Stored((), NoStoreReason.NO_FRESHNESS)
-        if self._closed or entry.epochs is UNKNOWN:
-            return Stored((), NoStoreReason.NO_TIER)
-        if entry.epochs.board != self._board.epoch(entry.resource):
-            return Stored((), NoStoreReason.INVALIDATED)
-        if self._is_purged(entry):
-            return Stored((), NoStoreReason.PURGED)
-        placed = []
-        refused = NoStoreReason.NO_TIER
-        for name in tiers:
-            if name is TierName.HOT:
-                reason = self._remember(entry)
-            else:
-                reason = self._write_later(self._lower[name], entry, held)
-            if reason is None:
-                placed.append(name)
-            elif reason is NoStoreReason.NO_MEMORY:
-                refused = reason
-        return Stored(tuple(placed), None if placed else refused)
-
-    def _remember(self, entry: Entry) -> NoStoreReason | None:
-        held = HotEntry(
-            entry.record,
-            epoch=entry.epochs.board,
-            stored_at=entry.now,
-            expires_at=entry.now + residence(entry, TierName.HOT),
-            born=entry.epochs.born,
-            memo=entry.judgement,
-        )
-        return None if self.memory.put(entry.key, held, entry.now, entry.eviction) else NoStoreReason.NO_TIER
-
-    def _write_later(self, lower: GuardedTier, entry: Entry, size: int) -> NoStoreReason | None:
-        if lower is self._fleet and not entry.epochs.fleet:
-            self._hooks.write_dropped(lower.name, "no-epoch")
-            return NoStoreReason.NO_TIER
-        write = Write(entry.key, size, partial(self._write, lower.tier, entry, size))
-        self.bodies.supersede(lower.name, entry.key)
-        if in_chunks(entry.record):
-            offered = self.bodies.write_after(lower, write, entry.record, residence(entry, lower.name))
-        else:
-            offered = lower.offer(write)
-        return None if offered else NoStoreReason.NO_MEMORY
-
-    async def _write(self, tier: Tier, entry: Entry, size: int) -> bool:
-        """Seal a record and put it into a lower tier; False when that has no point any more. Raises what it raises."""
-        if entry.epochs.board != self._board.epoch(entry.resource):
-            self._hooks.write_dropped(tier.name, "invalidated")
-            return False
-        if self._is_purged(entry):
-            self._hooks.write_dropped(tier.name, "purged")
-            return False
-        if entry.yields_to is not None and await self._overtaken(tier, entry, entry.yields_to):
-            self._hooks.write_dropped(tier.name, "overtaken")
-            return False
-        began = self._clock()
-        sealing = partial(
-            seal,
-            entry.record,
-            storage_key=entry.key,
-            epoch=entry.epochs.sealed(),
-            written_at=entry.now,
-            keyring=self._keyring,
-        )
-        value = sealing() if size < LARGE else await self._threads.run(sealing)
-        await tier.put(entry.key, value, residence(entry, tier.name))
-        self._hooks.moved("written", tier.name, len(value))
-        self._hooks.stage(Stage.STORE, self._clock() - began)
-        return True
 
     def _outlived(self, key: bytes, entry: HotEntry) -> HotEntry | None:
         """`entry`, unless a purge rule that it was not yet compared with has killed it."""
@@ -421,27 +354,6 @@ class TierStack:
         entry.checked = purges.generation
         return entry
 
-    def _is_purged(self, entry: Entry) -> bool:
-        """Whether a rule in effect has killed `entry` before it is written."""
-        record = entry.record
-        return isinstance(record, StoredResponse) and self._purges.verdict(entry.epochs.born, record).dead
-
-    async def _overtaken(self, tier: Tier, entry: Entry, yields_to: Callable[[StoredResponse], bool]) -> bool:
-        """Whether another process has stored something meanwhile that is to stay; then memory forgets `entry` as well.
-
-        Raises what the tier raises: where it cannot be read, it need not be written.
-        """
-        if tier.absent(entry.key):
-            return False
-        read = await tier.get(entry.key, entry.resource)
-        rival = await self._opener.rival(tier.name, entry, read, shared=not tier.on_board)
-        if rival is None or not yields_to(rival):
-            return False
-        in_memory = self.memory.peek(entry.key)
-        if in_memory is not None and in_memory.record is entry.record:
-            self.memory.delete(entry.key)
-        return True
-
     async def _invalidate_fleet(self, fleet: GuardedTier, resource: bytes) -> None:
         # Past the breaker on purpose: the tier must hear of it in any case, to remember it.
         try:
@@ -456,14 +368,3 @@ class TierStack:
         if now - self._board_checked >= _BOARD_CHECK:
             self._board_checked = now
             self._board.refresh()
-
-
-def _sizes(record: Record) -> tuple[int, int, bool]:
-    """Bytes that a record takes in memory while it waits to be written, and those that it is worth against a tier's
-    largest object; and whether its body is in chunks.
-
-    With chunks it is worth its body: what is beside it is little, and a limit in round numbers shall take a body of as
-    many bytes. Else what it holds, without framing.
-    """
-    held = held_size(record)
-    return (held, record.size, True) if in_chunks(record) else (held, held, False)
