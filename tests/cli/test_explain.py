@@ -117,7 +117,7 @@ def test_routes_that_were_passed_over(explain: Explain, tmp_path: Path) -> None:
     _, out, _ = explain("--url", "http://h/a", "--json", policies=tmp_path)
     found = json.loads(out)
     assert (found["route"], found["route_why"], found["policy"]) == ("first", "path /a", "")
-    assert dict(found["passed_over"]) == {
+    assert {one["route"]: one["why"] for one in found["passed_over"]} == {
         "host": "the host h is not other.example",
         "path": "the path is not /b",
         "prefix": "the path is not below /c",

@@ -176,16 +176,35 @@ def test_policies_that_are_refused(spec: str, told: str) -> None:
     [
         ("match: []", "spec.match: expected at least 1 in the list"),
         ("policyRef: {name: p}", "spec.match: required field is missing"),
-        ("match: [{path: {regex: '^/a'}}]", "spec.match[0].path.regex: not supported yet"),
-        ("match: [{path: {exact: /a, prefix: /b}}]", "spec.match[0].path: expected one of exact and prefix"),
-        ("match: [{path: {}}]", "spec.match[0].path: expected one of exact and prefix"),
+        ("match: [{path: {regex: '/a('}}]", "a.yaml:5:26: spec.match[0].path.regex: not a regular expression of RE2"),
+        ("match: [{path: {regex: '/(?=a)'}}]", "RE2 has no look-ahead: name the path by prefix"),
+        ("match: [{path: {regex: '/a{2000}'}}]", "RE2 repeats at most 1000 times"),
+        ("match: [{path: {regex: '/.{1000}.{1000}.{1000}'}}]", "the regular expression is too large once"),
+        (f"match: [{{path: {{regex: '/{'a' * 1024}'}}}}]", "a regular expression has 1 to 1024 characters"),
+        ("match: [{path: {regex: ''}}]", "path.regex: a regular expression has 1 to 1024 characters"),
+        ("match: [{path: {regex: '^v1/.*'}}]", "path.regex: fits no path: a path begins with /"),
+        ("match: [{path: {exact: /a, prefix: /b}}]", "spec.match[0].path: expected one of exact, prefix and regex"),
+        ("match: [{path: {}}]", "spec.match[0].path: expected one of exact, prefix and regex"),
+        ("match: [{path: {type: PathPrefix}}]", "path.type: unknown field (write {exact: /a}, {prefix: /a} or"),
         ("match: [{path: {prefix: a}}]", "spec.match[0].path.prefix: expected a path that begins with /"),
         ("match: [{path: {exact: '/a?b'}}]", "spec.match[0].path.exact: a path is given without query"),
         ("match: [{hosts: ['*']}]", "spec.match[0].hosts[0]: leave hosts out"),
         ("match: [{hosts: ['a:80']}]", "spec.match[0].hosts[0]: a host is given without port"),
         ("match: [{hosts: ['a*.b']}]", "spec.match[0].hosts[0]: expected a host"),
         ("match: [{methods: [get]}]", "spec.match[0].methods[0]: expected one of GET, HEAD"),
-        ("match: [{headers: [{name: a, regex: b}]}]", "spec.match[0].headers[0].regex: not supported yet"),
+        ("match: [{headers: [{name: a, regex: 'b['}]}]", "spec.match[0].headers[0].regex: not a regular expression of"),
+        ("match: [{headers: [{name: a, regex: b, exact: b}]}]", "match[0].headers[0]: expected one of exact and regex"),
+        ("match: [{headers: [{name: a, value: b}]}]", "headers[0].value: unknown field (write exact or regex)"),
+        ("match: [{query: [{name: a}]}]", "match[0].query[0]: expected one of exact and regex, for example"),
+        (
+            "match: [{query: [{name: 'a=b', exact: c}]}]",
+            "query[0].name: expected the name of a query parameter as it is",
+        ),
+        ("match: [{query: [{name: a, exact: 'b c'}]}]", "query[0].exact: expected a value as it is sent, with %20 for"),
+        ("match: [{query: [{name: a, exact: b}, {name: a, regex: c}]}]", "match[0].query: names a parameter twice"),
+        ("match: [{queryParams: []}]", "match[0].queryParams: unknown field (it is called query here)"),
+        ("match: [{method: GET}]", "match[0].method: unknown field (write methods: [GET])"),
+        (f"match: [{{headers: [{'{name: a, exact: b}, ' * 17}]}}]", "headers: expected at most 16 in the list"),
         ("match: [{headers: [{name: a, exact: 2}]}]", "headers[0].exact: expected text, got 2 (put it in quotes)"),
         (
             "match: [{headers: [{name: a, exact: b}, {name: A, exact: c}]}]",
@@ -204,6 +223,15 @@ def test_policies_that_are_refused(spec: str, told: str) -> None:
 def test_routes_that_are_refused(spec: str, told: str) -> None:
     (error,) = spec_errors("CacheRoute", spec)
     assert told in error
+
+
+def test_the_expressions_of_all_routes_are_bounded_together() -> None:
+    routes = "---\n".join(
+        ROUTE.replace("name: r", f"name: r{n}").replace("[{}]", f"[{{path: {{regex: '/{n}.{{1000}}'}}}}]")
+        for n in range(120)
+    )
+    (error,) = errors_of(routes)
+    assert "spec.match[0]: with this match the regular expressions of all routes are too large together" in error
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,8 @@ def cached_path(snapshot: Snapshot) -> str | None:
         if route.policy is None and route.name not in experiments:
             continue
         for match in route.matches:
-            if not match.hosts and not match.headers and (not match.methods or "GET" in match.methods):
+            plain = not match.hosts and not match.headers and not match.query and match.regex is None
+            if plain and (not match.methods or "GET" in match.methods):
                 return match.exact or f"{match.prefix}/"
     return None
 

@@ -11,8 +11,14 @@ from urllib.parse import urlsplit
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from meshcache.engine.explain import Explanation
     from meshcache.message import Peer, Request, Token
+    from meshcache.policy.reasons import PassedOver, Tried
+
+_NEAREST = 5
+"""Routes that were passed over and are told without being asked for."""
 
 
 def explain(
@@ -43,6 +49,9 @@ def explain(
         Path | None,
         typer.Option("--data", metavar="DIR", help="Data folder of the running meshcache: its secret chooses the arm."),
     ] = None,
+    why_not: Annotated[
+        str, typer.Option("--why-not", metavar="ROUTE", help="Say all that keeps the request from this route.")
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Say which route, arm, policy and tier a request gets, and why. Nothing is sent.
@@ -55,8 +64,10 @@ def explain(
     from meshcache.cli.app import CommandError
     from meshcache.engine.explain import explain as explain_request
     from meshcache.message import Peer
+    from meshcache.policy.check import nearest
     from meshcache.policy.compile import compile_documents
     from meshcache.policy.errors import PolicyErrors
+    from meshcache.policy.reasons import tried
     from meshcache.policy.sources import FolderSource
 
     secret = _secret(data) if data is not None else b""
@@ -67,10 +78,18 @@ def explain(
         typer.echo(str(refused), err=True)
         raise CommandError(f"the policies in {policies} are refused") from None
     explanation = explain_request(snapshot, request)
+    asked_for = next((route for route in snapshot.routes if route.name == why_not), None)
+    if why_not and asked_for is None:
+        hint = nearest(why_not, [route.name for route in snapshot.routes])
+        raise CommandError(f"there is no route {why_not}{f' ({hint})' if hint else ''}")
+    against = tried(asked_for, request) if asked_for is not None else ()
     if json:
-        typer.echo(json_module.dumps(asdict(explanation), indent=2))
+        result = asdict(explanation)
+        if why_not:
+            result["why_not"] = [asdict(one) for one in against]
+        typer.echo(json_module.dumps(result, indent=2))
     else:
-        typer.echo("\n".join(_lines(request, explanation)))
+        typer.echo("\n".join(_lines(request, explanation, why_not, against)))
 
 
 def _secret(data: Path) -> bytes:
@@ -138,10 +157,30 @@ def _tokens(claim: list[str]) -> tuple[Token, ...]:
     return (Token(claims.get("iss", ""), claims, repr(sorted(claims.items())).encode()),) if claims else ()
 
 
-def _lines(request: Request, found: Explanation) -> list[str]:
+def _passed_over(found: Sequence[PassedOver]) -> list[tuple[str, str]]:
+    near = sorted(found, key=lambda one: one.away)[:_NEAREST]
+    rows = [("", f"not {one.route}: {one.why}") for one in near]
+    left = len(found) - len(near)
+    return [*rows, ("", f"and {left} more that are no nearer (--why-not ROUTE tells of one)")] if left else rows
+
+
+def _why_not(route: str, found: Explanation, against: Sequence[Tried]) -> list[tuple[str, str]]:
+    if found.route == route:
+        return [("why not", f"{route} is the route that is chosen")]
+    over = next(one for one in found.passed_over if one.route == route)
+    if not over.away:
+        return [("why not", f"{route}: {over.why}")]
+    rows: list[tuple[str, str]] = []
+    for one in against:
+        rows.append(("why not" if not rows else "", f"{route} ({one.match}):"))
+        rows += [("", f"- {reason}") for reason in one.against]
+    return rows
+
+
+def _lines(request: Request, found: Explanation, why_not: str, against: Sequence[Tried]) -> list[str]:
     rows = [("request", f"{request.method} {request.scheme}://{request.authority}{request.path}")]
     rows.append(("route", f"{found.route} ({found.route_why})" if found.route else f"none: {found.route_why}"))
-    rows += [("", f"not {name}: {why}") for name, why in found.passed_over]
+    rows += _why_not(why_not, found, against) if why_not else _passed_over(found.passed_over)
     if found.experiment:
         rows += [("experiment", found.experiment), ("arm", f"{found.arm}: {found.arm_why}")]
     rows.append(("policy", found.policy or "none: the request goes to the origin"))

@@ -17,16 +17,14 @@ from meshcache.engine.placement import earned_tiers
 from meshcache.engine.refresh.rules import needs_its_caller
 from meshcache.experiment.assignment import AssignedBy, cookie_value
 from meshcache.policy.identity import named
-from meshcache.policy.routing import host_fits, host_of, path_of, prefix_fits
+from meshcache.policy.reasons import PassedOver, one_of, route_reasons
 from meshcache.policy.snapshot import SCORE_HEADER, parse_score
 
 if TYPE_CHECKING:
     from meshcache.message import Peer, Request
-    from meshcache.policy.compiled import Experiment, KeySpec, Match, Policy, Route
+    from meshcache.policy.compiled import Experiment, KeySpec, Policy
     from meshcache.policy.snapshot import Selection, Snapshot
     from meshcache.policy.trust import TrustRule
-
-Rank = tuple[int, int, bool, int, bool, int, int]
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,8 @@ class Explanation:
 
     route: str
     route_why: str
-    passed_over: tuple[tuple[str, str], ...]
-    """Name of each other route, in document order, and why it was not chosen."""
+    passed_over: tuple[PassedOver, ...]
+    """Each other route, in document order."""
     experiment: str
     arm: str
     arm_why: str
@@ -60,10 +58,10 @@ class Explanation:
 def explain(snapshot: Snapshot, request: Request) -> Explanation:
     """The whole account of `request` under `snapshot`."""
     selection = snapshot.select(request)
-    route, why, passed_over = _routes(snapshot, request, selection)
+    why, passed_over = route_reasons(snapshot.routes, request, selection.route)
     policy = selection.policy
     bypass = bypass_reason(request)
-    if route is None:
+    if not selection.route:
         reason = "no-route"
     elif policy is None:
         reason = "route-not-cached"
@@ -94,83 +92,6 @@ def explain(snapshot: Snapshot, request: Request) -> Explanation:
     )
 
 
-def mismatch(match: Match, request: Request) -> str:
-    """The first thing in which `request` does not fit `match`; empty when it fits."""
-    host, path = host_of(request.authority), path_of(request.path)
-    if match.hosts and not any(host_fits(pattern, host) for pattern in match.hosts):
-        return f"the host {host} is not {_one_of(match.hosts)}"
-    if match.exact is not None and path != match.exact:
-        return f"the path is not {match.exact}"
-    if match.exact is None and not prefix_fits(match.prefix, path):
-        return f"the path is not below {match.prefix or '/'}"
-    if match.methods and request.method not in match.methods:
-        return f"the method is not {_one_of(sorted(match.methods))}"
-    for name, value in match.headers:
-        got = request.headers.get(name)
-        if got != value:
-            return f"the header {name} is {'absent' if got is None else repr(got)}, not {value!r}"
-    return ""
-
-
-def rank(match: Match, request: Request, order: int) -> Rank:
-    """How a match that fits compares with the others: the smallest wins."""
-    host = host_of(request.authority)
-    fitting = [
-        (1 if pattern.startswith("*.") else 0, -len(pattern)) for pattern in match.hosts if host_fits(pattern, host)
-    ]
-    kind, length = min(fitting, default=(2, 0))
-    return (kind, length, match.exact is None, -len(match.prefix), not match.methods, -len(match.headers), order)
-
-
-def _one_of(values: tuple[str, ...] | list[str]) -> str:
-    return " or ".join(values)
-
-
-def _described(match: Match) -> str:
-    parts = [f"host {_one_of(match.hosts)}"] if match.hosts else []
-    parts.append(f"path {match.exact}" if match.exact is not None else f"path prefix {match.prefix or '/'}")
-    if match.methods:
-        parts.append(f"method {_one_of(sorted(match.methods))}")
-    parts += [f"header {name}: {value}" for name, value in match.headers]
-    return ", ".join(parts)
-
-
-_PRECEDENCE = (
-    (2, "names the host more exactly"),
-    (4, "names the path more exactly"),
-    (5, "names the method"),
-    (6, "names more headers"),
-    (7, "stands first"),
-)
-
-
-def _routes(
-    snapshot: Snapshot, request: Request, selection: Selection
-) -> tuple[Route | None, str, tuple[tuple[str, str], ...]]:
-    chosen = next((route for route in snapshot.routes if route.name == selection.route), None)
-    best: dict[str, tuple[Rank, Match]] = {}
-    order = 0
-    for route in snapshot.routes:
-        for match in route.matches:
-            order += 1
-            if not mismatch(match, request):
-                ranked = (rank(match, request, order), match)
-                best[route.name] = min(best.get(route.name, ranked), ranked, key=lambda pair: pair[0])
-    why = _described(best[chosen.name][1]) if chosen is not None else "no route fits"
-    passed_over = []
-    for route in snapshot.routes:
-        if route is chosen:
-            continue
-        if chosen is not None and route.name in best:
-            winner, loser = best[chosen.name][0], best[route.name][0]
-            reason = next(text for size, text in _PRECEDENCE if winner[:size] != loser[:size])
-            passed_over.append((route.name, f"fits too, but {chosen.name} {reason}"))
-        else:
-            reasons = dict.fromkeys(mismatch(match, request) for match in route.matches)
-            passed_over.append((route.name, "; ".join(reasons)))
-    return chosen, why, tuple(passed_over)
-
-
 def _peer(peer: Peer) -> str:
     return f"{peer.address or 'an unknown address'}{' by mTLS' if peer.mtls else ''}"
 
@@ -187,7 +108,7 @@ def _arm(snapshot: Snapshot, request: Request, selection: Selection) -> str:
         return f"forced by {_forcing(experiment, selection.arm, request)}, trusted from {_peer(request.peer)}"
     notes = _ignored_forces(snapshot, experiment, request)
     if selection.how is AssignedBy.NO_UNIT:
-        wanted = _one_of([f"{unit.kind} {unit.name}" for unit in experiment.units])
+        wanted = one_of([f"{unit.kind} {unit.name}" for unit in experiment.units])
         notes.insert(0, f"the request carries no unit ({wanted}), so it gets the first arm")
     else:
         unit = next(
@@ -219,7 +140,7 @@ def _ignored_forces(snapshot: Snapshot, experiment: Experiment, request: Request
         if len(got) > 1:
             notes.append(f"{name} is ignored: it is given {len(got)} times")
         elif got[0] not in values:
-            notes.append(f"{name} is ignored: {got[0]!r} names no arm, {_one_of(values)} would")
+            notes.append(f"{name} is ignored: {got[0]!r} names no arm, {one_of(values)} would")
         else:
             rule = snapshot.config.trust.canary
             notes.append(f"{name} is {_untrusted(rule, 'canaryHeader', request.peer)}")

@@ -76,6 +76,8 @@ def _translate(document: Document, model: type[Strict], error: ErrorDetails) -> 
     if kind in ("literal_error", "enum"):
         hint = nearest(value, str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", "))
         return document.error(path, f"expected {context['expected']}, got {_described(value)}", hint)
+    if kind == "too_long":
+        return document.error(path, f"expected at most {context['max_length']} in the list")
     if kind == "too_short":
         return document.error(path, f"expected at least {context['min_length']} in the list")
     if kind in _BOUNDS:
@@ -92,7 +94,7 @@ def _unknown(document: Document, model: type[Strict], path: Path) -> PolicyError
     if name in holder.planned:
         return document.error(path, "not supported yet", at_key=True)
     known = [field.alias or key for key, field in holder.model_fields.items()]
-    hint = nearest(name, [*known, *holder.planned])
+    hint = holder.hints.get(name) or nearest(name, [*known, *holder.planned])
     if not hint and len(known) <= _FEW:
         hint = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
     return document.error(path, "unknown field", hint, at_key=True)

@@ -16,6 +16,7 @@ from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.experiment_models import CacheExperiment
 from meshcache.policy.experiments import ExperimentCompiler, written
 from meshcache.policy.identity import IdentityRules, IdentitySource
+from meshcache.policy.patterns import MAX_PROGRAMS, as_sent, check_pattern
 from meshcache.policy.snapshot import Snapshot
 from meshcache.policy.trust import TrustRule, parse_network
 
@@ -124,6 +125,7 @@ class _Compiler:
         for document, manifest in self._of(m.CachePolicy):
             self._borders(document, manifest, config.identity)
         policies = {manifest.metadata.name: compile_policy(manifest) for _, manifest in self._of(m.CachePolicy)}
+        self._bound_patterns()
         routes = [self._route(document, manifest, policies) for document, manifest in self._of(m.CacheRoute)]
         specs = {manifest.metadata.name: written(manifest.spec) for _, manifest in self._of(m.CachePolicy)}
         compiler = ExperimentCompiler(policies, specs, self._resolve, self._refuse)
@@ -213,6 +215,21 @@ class _Compiler:
             hint = "a certificate names the workload that calls, not the person on whose behalf"
             self._refuse(document, ("spec", "freshness", "ignore"), message, hint)
 
+    def _bound_patterns(self) -> None:
+        """Refuse the expression with which those of all routes become too large."""
+        total = 0
+        for document, manifest in self._of(m.CacheRoute):
+            for index, match in enumerate(manifest.spec.match):
+                given = [] if match.path is None else [match.path.regex]
+                given += [header.regex for header in match.headers]
+                given += [parameter.regex for parameter in match.query]
+                total += sum(check_pattern(text) for text in given if text is not None)
+                if total > MAX_PROGRAMS:
+                    message = "with this match the regular expressions of all routes are too large together"
+                    hint = "name paths by prefix where that will do, and repeat without a count: * or +"
+                    self._refuse(document, ("spec", "match", index), message, hint)
+                    return
+
     def _route(self, document: Document, manifest: m.CacheRoute, policies: Mapping[str, c.Policy]) -> c.Route:
         ref = manifest.spec.policy_ref
         policy = None
@@ -251,6 +268,12 @@ def _shows_all(spec: TrustedBy | None, surroundings: Surroundings | None) -> Tru
     return _trust(spec)
 
 
+def _condition(spec: m.HeaderMatch | m.QueryMatch) -> c.Condition:
+    if spec.regex is not None:
+        return c.Condition(as_sent(spec.name), spec.regex, regex=True)
+    return c.Condition(as_sent(spec.name), as_sent(spec.exact or ""))
+
+
 def _match(spec: m.MatchModel) -> c.Match:
     path = spec.path
     return c.Match(
@@ -258,8 +281,10 @@ def _match(spec: m.MatchModel) -> c.Match:
         exact=path.exact if path is not None else None,
         # `/v1/images/` and `/v1/images` are the same prefix, as in the Gateway API.
         prefix=path.prefix.rstrip("/") if path is not None and path.prefix is not None else "",
+        regex=path.regex if path is not None else None,
         methods=frozenset(spec.methods),
-        headers=tuple((header.name, header.exact) for header in spec.headers),
+        headers=tuple(map(_condition, spec.headers)),
+        query=tuple(map(_condition, spec.query)),
     )
 
 

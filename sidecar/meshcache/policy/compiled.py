@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from meshcache.policy.identity import IdentityRules
 from meshcache.policy.trust import TrustRule
@@ -137,6 +137,16 @@ class Policy:
     """The Envoy cluster that refreshes go to; empty: where the refresh address leads."""
 
 
+class Condition(NamedTuple):
+    """What a header or a query parameter has to be."""
+
+    name: str
+    """Of a header: in lower case. Of a parameter: as it is sent, nothing decoded."""
+    value: str
+    """The value itself, as it is sent (one character for each byte), or an expression that all of it has to fit."""
+    regex: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """One way in which a request can belong to a route: all that is given must fit."""
@@ -147,9 +157,12 @@ class Match:
     """The whole path without its query."""
     prefix: str = ""
     """Whole path segments, without the slash at the end; empty for every path."""
+    regex: str | None = None
+    """An expression of RE2 that the whole path without its query has to fit."""
     methods: frozenset[str] = frozenset()
     """Empty for any method."""
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[Condition, ...] = ()
+    query: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

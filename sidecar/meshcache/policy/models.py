@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
@@ -216,42 +217,80 @@ class PolicySpec(Strict):
 # CacheRoute
 
 
-class PathMatch(Strict):
-    """`{exact: /a}` or `{prefix: /a}`."""
+def _one_of_exact_and_regex(exact: str | None, regex: str | None, example: str) -> None:
+    if (exact is None) == (regex is None):
+        raise ValueError(f"expected one of exact and regex, for example {example}")
 
-    planned: ClassVar[frozenset[str]] = frozenset({"regex"})
+
+class PathMatch(Strict):
+    """`{exact: /a}`, `{prefix: /a}` or `{regex: /a/[0-9]+}`."""
+
+    hints: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("type", "value"), "write {exact: /a}, {prefix: /a} or {regex: /a/.*}"
+    )
     exact: Annotated[str, BeforeValidator(v.url_path)] | None = None
     prefix: Annotated[str, BeforeValidator(v.url_path)] | None = None
+    regex: Annotated[str, BeforeValidator(v.path_pattern)] | None = None
 
     @model_validator(mode="after")
     def _one(self) -> PathMatch:
-        if (self.exact is None) == (self.prefix is None):
-            raise ValueError("expected one of exact and prefix, for example {prefix: /v1/images}")
+        if sum(value is not None for value in (self.exact, self.prefix, self.regex)) != 1:
+            raise ValueError("expected one of exact, prefix and regex, for example {prefix: /v1/images}")
         return self
 
 
 class HeaderMatch(Strict):
-    """A header that must have exactly this value."""
+    """A header that must have this value, or fit this expression."""
 
-    planned: ClassVar[frozenset[str]] = frozenset({"regex"})
+    hints: ClassVar[Mapping[str, str]] = dict.fromkeys(("type", "value"), "write exact or regex")
     name: HeaderName
-    exact: str
+    exact: str | None = None
+    regex: Annotated[str, BeforeValidator(v.pattern)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> HeaderMatch:
+        _one_of_exact_and_regex(self.exact, self.regex, "{name: accept, exact: application/json}")
+        return self
+
+
+class QueryMatch(Strict):
+    """A query parameter whose first value must be this one, or fit this expression."""
+
+    hints: ClassVar[Mapping[str, str]] = HeaderMatch.hints
+    name: Annotated[str, BeforeValidator(v.parameter_name)]
+    exact: Annotated[str, BeforeValidator(v.parameter_value)] | None = None
+    regex: Annotated[str, BeforeValidator(v.pattern)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> QueryMatch:
+        _one_of_exact_and_regex(self.exact, self.regex, "{name: format, exact: json}")
+        return self
 
 
 class MatchModel(Strict):
     """One way to belong to the route: all that is given must fit."""
 
-    planned: ClassVar[frozenset[str]] = frozenset({"query", "queryParams"})
+    hints: ClassVar[Mapping[str, str]] = {
+        "queryParams": "it is called query here",
+        "queryParameters": "it is called query here",
+        "method": "write methods: [GET]",
+        "host": "write hosts: [api.example.com]",
+        "hostnames": "it is called hosts here",
+    }
     hosts: list[Annotated[str, BeforeValidator(v.host_pattern)]] = Field(default_factory=list)
     path: PathMatch | None = None
     methods: list[Annotated[str, BeforeValidator(v.match_method)]] = Field(default_factory=list)
-    headers: list[HeaderMatch] = Field(default_factory=list)
+    headers: list[HeaderMatch] = Field(default_factory=list, max_length=16)
+    query: list[QueryMatch] = Field(default_factory=list, max_length=16)
 
     @model_validator(mode="after")
     def _distinct(self) -> MatchModel:
-        names = [header.name for header in self.headers]
-        if len(set(names)) < len(names):
-            refuse("headers", "names a header twice")
+        for field, names in (
+            ("headers", [one.name for one in self.headers]),
+            ("query", [one.name for one in self.query]),
+        ):
+            if len(set(names)) < len(names):
+                refuse(field, f"names a {'header' if field == 'headers' else 'parameter'} twice")
         return self
 
 

@@ -1,14 +1,18 @@
 """From a request to its route, by the precedence of the Gateway API's HTTPRoute.
 
-The most specific host wins (exact, then the longest wildcard, then any); within a host the exact path, then the
-longest prefix, then a match that names the method, then the one with most headers, then the first in document order.
+The most specific host wins (exact, then the longest wildcard, then any). Within a host the path: exact, then the
+longest prefix, then a regular expression (of several that fit the longest, as in Istio), then any path at all. Among
+those of one path: a match that names the method, then the one with most headers, then most query parameters, then the
+first in document order.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from meshcache.message import LONGEST_AUTHORITY, split_authority
+from meshcache.policy.matching import Asked, Candidate, Group
+from meshcache.policy.patterns import PatternSets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from meshcache.policy.compiled import Match
 
 T = TypeVar("T")
+
+_FEW: Final = 4
+"""So many lengths of prefixes are tried without counting the slashes of the path first."""
 
 
 def host_of(authority: str) -> str:
@@ -41,91 +48,98 @@ def prefix_fits(prefix: str, path: str) -> bool:
     return path.startswith("/") and path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in ("", "/")
 
 
-class _Candidate(Generic[T]):
-    __slots__ = ("headers", "methods", "order", "target")
-
-    def __init__(self, match: Match, target: T, order: int) -> None:
-        self.methods = match.methods
-        self.headers = match.headers
-        self.order = order
-        self.target = target
-
-    def fits(self, method: str, headers: Headers) -> bool:
-        if self.methods and method not in self.methods:
-            return False
-        for name, value in self.headers:  # noqa: SIM110 - a generator would cost more than the comparisons
-            if headers.get(name) != value:
-                return False
-        return True
-
-    def rank(self) -> tuple[bool, int, int]:
-        return (not self.methods, -len(self.headers), self.order)
-
-
 class _Paths(Generic[T]):
     """The matches of one host."""
 
-    __slots__ = ("_exact", "_lengths", "_prefixes")
+    __slots__ = ("_any", "_exact", "_lengths", "_patterns", "_prefixes")
 
-    def __init__(self) -> None:
-        self._exact: dict[str, list[_Candidate[T]]] = {}
-        self._prefixes: dict[str, list[_Candidate[T]]] = {}
-        self._lengths: tuple[int, ...] = ()
+    def __init__(self, candidates: list[Candidate[T]], sets: PatternSets) -> None:
+        exact: dict[str, list[Candidate[T]]] = {}
+        prefixes: dict[str, list[Candidate[T]]] = {}
+        patterns: list[Candidate[T]] = []
+        for one in candidates:
+            match = one.match
+            if match.exact is not None:
+                exact.setdefault(match.exact, []).append(one)
+            elif match.regex is not None:
+                patterns.append(one)
+            else:
+                prefixes.setdefault(match.prefix, []).append(one)
+        everywhere = prefixes.pop("", None)
+        self._exact = {path: Group(group, sets) for path, group in exact.items()}
+        self._prefixes = {prefix: Group(group, sets) for prefix, group in prefixes.items()}
+        self._lengths = tuple(sorted({len(prefix) for prefix in prefixes}, reverse=True))
+        self._patterns: Group[T] | None = Group(patterns, sets) if patterns else None
+        self._any: Group[T] | None = Group(everywhere, sets) if everywhere else None
 
-    def add(self, match: Match, candidate: _Candidate[T]) -> None:
-        group, path = (self._prefixes, match.prefix) if match.exact is None else (self._exact, match.exact)
-        candidates = group.setdefault(path, [])
-        candidates.append(candidate)
-        candidates.sort(key=_Candidate.rank)
-        self._lengths = tuple(sorted({len(prefix) for prefix in self._prefixes}, reverse=True))
+    def find(self, path: str, asked: Asked) -> T | None:
+        group = self._exact.get(path)
+        if group is not None and (found := group.find(asked, path)) is not None:
+            return found
+        if self._lengths and (found := self._by_prefix(path, asked)) is not None:
+            return found
+        if self._patterns is not None and (found := self._patterns.find(asked, path)) is not None:
+            return found
+        return None if self._any is None else self._any.find(asked, path)
 
-    def find(self, path: str, method: str, headers: Headers) -> _Candidate[T] | None:
-        for candidate in self._exact.get(path, ()):
-            if candidate.fits(method, headers):
-                return candidate
-        # One look-up for each length that a prefix has, whatever the path: a path of many slashes costs no more.
+    def _by_prefix(self, path: str, asked: Asked) -> T | None:
+        # The longest first, by the lengths that prefixes have or by the slashes of the path, whichever are fewer: so
+        # neither many prefixes nor a path of many slashes cost more.
         size = len(path)
-        for length in self._lengths:
-            if size < length or (size > length and path[length] != "/"):
-                continue
-            for candidate in self._prefixes.get(path[:length], ()):
-                if candidate.fits(method, headers):
-                    return candidate
+        prefixes = self._prefixes
+        if len(self._lengths) <= _FEW or len(self._lengths) <= path.count("/"):
+            for length in self._lengths:
+                if size == length or (size > length and path[length] == "/"):
+                    group = prefixes.get(path[:length])
+                    if group is not None and (found := group.find(asked, path)) is not None:
+                        return found
+            return None
+        end = size if size <= self._lengths[0] else path.rfind("/", 1, self._lengths[0] + 1)
+        while end > 0:
+            group = prefixes.get(path[:end])
+            if group is not None and (found := group.find(asked, path)) is not None:
+                return found
+            end = path.rfind("/", 1, end)
         return None
 
 
 class RouteIndex(Generic[T]):
     """Routes prepared for look-up; each match leads to a target of the caller's choice."""
 
-    __slots__ = ("_any", "_hosts", "_suffixes")
+    __slots__ = ("_any", "_hosts", "_parameters", "_suffixes")
 
     def __init__(self, matches: Iterable[tuple[Match, T]]) -> None:
-        """`matches` stand in document order."""
-        self._hosts: dict[str, _Paths[T]] = {}
-        self._suffixes: dict[str, _Paths[T]] = {}
-        self._any: _Paths[T] = _Paths()
+        """`matches` stand in document order; their expressions are sound. No target is None."""
+        by_host: dict[str, list[Candidate[T]]] = {}
+        anywhere: list[Candidate[T]] = []
+        parameters: set[str] = set()
         for order, (match, target) in enumerate(matches):
-            candidate = _Candidate(match, target, order)
+            candidate = Candidate(match, target, order)
+            parameters.update(condition.name for condition in match.query)
             for host in match.hosts:
-                if host.startswith("*."):
-                    self._suffixes.setdefault(host[1:], _Paths()).add(match, candidate)
-                else:
-                    self._hosts.setdefault(host, _Paths()).add(match, candidate)
+                by_host.setdefault(host, []).append(candidate)
             if not match.hosts:
-                self._any.add(match, candidate)
+                anywhere.append(candidate)
+        sets = PatternSets()
+        paths = {host: _Paths(candidates, sets) for host, candidates in by_host.items()}
+        self._hosts = {host: found for host, found in paths.items() if not host.startswith("*.")}
+        self._suffixes = {host[1:]: found for host, found in paths.items() if host.startswith("*.")}
+        self._any = _Paths(anywhere, sets)
+        self._parameters = frozenset(parameters)
+        sets.compile()
 
     def find(self, authority: str, target: str, method: str, headers: Headers) -> T | None:
         """What the match that wins leads to, or None when none fits. `target` is the path with its query."""
-        path = path_of(target)
+        path, _, query = target.partition("?")
         if path[:1] != "/":
             return None
+        asked = Asked(method, headers, query, self._parameters)
         if self._hosts or self._suffixes:
             for paths in self._by_host(host_of(authority)):
-                found = paths.find(path, method, headers)
+                found = paths.find(path, asked)
                 if found is not None:
-                    return found.target
-        found = self._any.find(path, method, headers)
-        return None if found is None else found.target
+                    return found
+        return self._any.find(path, asked)
 
     def _by_host(self, host: str) -> Iterator[_Paths[T]]:
         exact = self._hosts.get(host)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, NoReturn
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
@@ -36,6 +37,8 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
     planned: ClassVar[frozenset[str]] = frozenset()
+    hints: ClassVar[Mapping[str, str]] = {}
+    """What to say of names that belong to another format, or to another place of this one."""
 
 
 class Ref(Strict):

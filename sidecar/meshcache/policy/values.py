@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from meshcache.policy.patterns import check_pattern, literal_range
 from meshcache.policy.trust import parse_network
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}", re.ASCII)  # RFC 9110
 _LABEL = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_./]{0,315}[A-Za-z0-9])?|[A-Za-z_][A-Za-z0-9_]{0,255}", re.ASCII)
 _HOST = re.compile(r"(?:\*\.)?[a-z0-9_](?:[-a-z0-9_.]*[a-z0-9_])?", re.ASCII)
 _PATH = re.compile(r"/[!-~]{0,1023}", re.ASCII)
+_PARAMETER = re.compile(r"[^\x00-\x20\x7f&=#]{1,256}")
+_PARAMETER_VALUE = re.compile(r"[^\x00-\x20\x7f&#]{0,1024}")
 _FIELD_VALUE = re.compile(r"[!-~]{1,256}", re.ASCII)
 _CLUSTER = re.compile(r"[A-Za-z0-9_](?:[-A-Za-z0-9_.|:/]{0,253}[A-Za-z0-9_])?", re.ASCII)
 _LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})", re.ASCII)
@@ -162,6 +165,36 @@ def url_path(value: object) -> str:
         raise ValueError(f"expected a path that begins with /, such as /v1/images, got {shown(text)}")
     if "?" in text or "#" in text:
         raise ValueError(f"a path is given without query and fragment, got {shown(text)}")
+    return text
+
+
+def pattern(value: object) -> str:
+    """A regular expression of RE2."""
+    text = _text(value, "a regular expression such as application/.*")
+    check_pattern(text)
+    return text
+
+
+def path_pattern(value: object) -> str:
+    """A regular expression of RE2 for whole paths, without query."""
+    text = _text(value, "a regular expression such as /v1/images/[0-9]+")
+    check_pattern(text)
+    found = literal_range(text)
+    if found is not None and not (found[0] < b"0" and found[1] >= b"/"):
+        raise ValueError(f"fits no path: a path begins with /, such as /v1/images/[0-9]+, got {shown(text)}")
+    return text
+
+
+def parameter_name(value: object) -> str:
+    """The name of a query parameter, as it is sent."""
+    return _fitting(value, _PARAMETER, "the name of a query parameter as it is sent, such as format")
+
+
+def parameter_value(value: object) -> str:
+    """A value of a query parameter, as it is sent."""
+    text = _text(value, "a value such as json")
+    if not _PARAMETER_VALUE.fullmatch(text):
+        raise ValueError(f"expected a value as it is sent, with %20 for a blank and %26 for &, got {shown(text)}")
     return text
 
 
