@@ -177,6 +177,65 @@ def test_policies_that_are_refused(explain: Explain, tmp_path: Path) -> None:
     assert explain("--url", "http://h/", policies=tmp_path / "gone")[0] == 1
 
 
+def test_why_not(explain: Explain, tmp_path: Path) -> None:
+    routes = {
+        "chosen": "{path: {regex: '/a.*'}, query: [{name: q, exact: '1'}]}",
+        "other": "{path: {exact: /b}, methods: [PUT], query: [{name: q, regex: '[2-9]'}]}, "
+        "{headers: [{name: a, regex: x}]}",
+        "fits": "{path: {regex: '/a.*'}}",
+    }
+    routes |= {f"far-{n}": f"{{hosts: [h{n}], path: {{exact: /{n}}}}}" for n in range(9)}
+    (tmp_path / "a.yaml").write_text("".join(ROUTES % route for route in routes.items()))
+    url = ("--url", "http://h/a?q=1", "-H", "a: y")
+    _, out, _ = explain(*url, "--why-not", "other", policies=tmp_path)
+    assert out.splitlines()[1:9] == [
+        "route      chosen (path like /a.*, parameter q: 1)",
+        "why not    other (path /b, method PUT, parameter q like [2-9]):",
+        "           - the path is not /b",
+        "           - the method is not PUT",
+        "           - the parameter q is '1', which does not fit [2-9]",
+        "           other (path prefix /, header a like x):",
+        "           - the header a is 'y', which does not fit x",
+        "policy     none: the request goes to the origin",
+    ]
+    fits = "why not    fits: fits too, but chosen names more query parameters"
+    assert fits in explain(*url, "--why-not", "fits", policies=tmp_path)[1].splitlines()
+    assert "chosen is the route that is chosen" in explain(*url, "--why-not", "chosen", policies=tmp_path)[1]
+    _, out, _ = explain(*url, "--why-not", "other", "--json", policies=tmp_path)
+    assert json.loads(out)["why_not"][1] == {
+        "match": "path prefix /, header a like x",
+        "against": ["the header a is 'y', which does not fit x"],
+    }
+    status, _, err = explain(*url, "--why-not", "othr", policies=tmp_path)
+    assert (status, err) == (1, "meshcache: there is no route othr (did you mean other?)\n")
+
+    _, out, _ = explain(*url, policies=tmp_path)
+    assert [line[15:].partition(":")[0] for line in out.splitlines()[2:7]] == [
+        "fits",
+        "other",
+        "far-0",
+        "far-1",
+        "far-2",
+    ]
+    assert out.splitlines()[7] == "           and 6 more that are no nearer (--why-not ROUTE tells of one)"
+
+
+def test_where_values_stand(explain: Explain, tmp_path: Path) -> None:
+    head = "apiVersion: meshcache.dev/v1alpha1\nkind: CachePolicy\nmetadata: {name: %s}\nspec:\n"
+    (tmp_path / "a.yaml").write_text(head % "base" + "  freshness: {defaultTtl: 1m}\n  key: {headers: [a]}\n")
+    (tmp_path / "b.yaml").write_text(head % "p" + "  extends: {name: base}\n  freshness: {maxTtl: 1h}\n")
+    route = (ROUTES % ("r", "{}")).replace("[{}]", "[{}], policyRef: {name: p}")
+    (tmp_path / "c.yaml").write_text(route)
+    _, out, _ = explain("--url", "http://h/", "--values", policies=tmp_path)
+    assert out.splitlines()[-3:] == [
+        f"values     freshness.maxTtl: 1h ({tmp_path}/b.yaml:6)",
+        f"           freshness.defaultTtl: 1m ({tmp_path}/a.yaml:5)",
+        f'           key.headers: ["a"] ({tmp_path}/a.yaml:6)',
+    ]
+    _, out, _ = explain("--url", "http://h/", "--values", "--json", policies=tmp_path)
+    assert json.loads(out)["values"][0]["file"] == f"{tmp_path}/b.yaml"
+
+
 ABOUT_ME = """
 apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy

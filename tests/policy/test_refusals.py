@@ -91,7 +91,12 @@ def test_a_password_is_never_repeated() -> None:
     [
         ("eviction: lru-k", "a.yaml:5:13: spec.eviction: lru-k: not supported yet"),
         ("eviction: lruu", "spec.eviction: expected 'lru' or 'ttl', got the text 'lruu' (did you mean lru?)"),
-        ("extends: {name: base}", "a.yaml:5:3: spec.extends: not supported yet"),
+        ("extends: {name: base}", "a.yaml:5:19: spec.extends.name: there is no CachePolicy named base"),
+        ("extends: base", "a.yaml:5:12: spec.extends: expected a mapping, got the text 'base'"),
+        (
+            "extends: {name: x}",
+            "a.yaml:5:19: spec.extends.name: extends itself: x -> x (take one of these extends out)",
+        ),
         ("freshness: {maxTtl: 60}", "spec.freshness.maxTtl: a duration needs a unit"),
         ("freshness: {maxTtl: -1s}", "spec.freshness.maxTtl: a duration cannot be negative"),
         ("freshness: {maxTtl: 1s, defaultTtl: 2s}", "spec.freshness.defaultTtl: is longer than maxTtl"),

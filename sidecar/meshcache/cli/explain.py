@@ -52,6 +52,9 @@ def explain(
     why_not: Annotated[
         str, typer.Option("--why-not", metavar="ROUTE", help="Say all that keeps the request from this route.")
     ] = "",
+    values: Annotated[
+        bool, typer.Option("--values", help="Say where each value of the policy stands, inherited ones too.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Say which route, arm, policy and tier a request gets, and why. Nothing is sent.
@@ -66,14 +69,17 @@ def explain(
     from meshcache.message import Peer
     from meshcache.policy.check import nearest
     from meshcache.policy.compile import compile_documents
+    from meshcache.policy.documents import parse_documents
     from meshcache.policy.errors import PolicyErrors
+    from meshcache.policy.extends import origins
     from meshcache.policy.reasons import tried
     from meshcache.policy.sources import FolderSource
 
     secret = _secret(data) if data is not None else b""
     request = _request(url, method, header or [], Peer(source, mtls or bool(peer), peer), claim or [], cluster)
     try:
-        snapshot = compile_documents(FolderSource(policies).read(), generation=0, secret=secret)
+        documents = FolderSource(policies).read()
+        snapshot = compile_documents(documents, generation=0, secret=secret)
     except PolicyErrors as refused:
         typer.echo(str(refused), err=True)
         raise CommandError(f"the policies in {policies} are refused") from None
@@ -83,13 +89,20 @@ def explain(
         hint = nearest(why_not, [route.name for route in snapshot.routes])
         raise CommandError(f"there is no route {why_not}{f' ({hint})' if hint else ''}")
     against = tried(asked_for, request) if asked_for is not None else ()
+    stand = origins(parse_documents(documents)[0], explanation.policy) if values and explanation.policy else []
     if json:
         result = asdict(explanation)
+        if values:
+            result["values"] = [one._asdict() for one in stand]
         if why_not:
             result["why_not"] = [asdict(one) for one in against]
         typer.echo(json_module.dumps(result, indent=2))
     else:
-        typer.echo("\n".join(_lines(request, explanation, why_not, against)))
+        lines = _lines(request, explanation, why_not, against)
+        for index, one in enumerate(stand):
+            value = json_module.dumps(one.value) if isinstance(one.value, list | dict | bool) else one.value
+            lines.append(f"{'' if index else 'values':<11}{one.field}: {value} ({one.file}:{one.line})")
+        typer.echo("\n".join(lines))
 
 
 def _secret(data: Path) -> bytes:

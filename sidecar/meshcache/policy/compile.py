@@ -15,19 +15,28 @@ from meshcache.policy.documents import parse_documents
 from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.experiment_models import CacheExperiment
 from meshcache.policy.experiments import ExperimentCompiler, written
+from meshcache.policy.extends import Extension
 from meshcache.policy.identity import IdentityRules, IdentitySource
 from meshcache.policy.patterns import MAX_PROGRAMS, as_sent, check_pattern
 from meshcache.policy.snapshot import Snapshot
 from meshcache.policy.trust import TrustRule, parse_network
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from meshcache.policy.documents import Document, Documents, Path
     from meshcache.policy.errors import PolicyError
 
 VIA_ENVOY: Final = "envoy"
 """`refresh.via` of policies whose refreshes go where the refresh address leads."""
+
+
+def name_of(document: Document) -> str:
+    """The name that a document gives itself; empty when it has none."""
+    metadata = document.data.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
+
 
 M = TypeVar("M", CacheConfig, m.CachePolicy, m.CacheRoute, CacheExperiment)
 
@@ -66,8 +75,7 @@ def compile_documents(
     """
     parsed, errors = parse_documents(documents)
     compiler = _Compiler(errors)
-    for document in parsed:
-        compiler.add(document)
+    compiler.add(parsed)
     if surroundings is not None:
         refresh_clusters = surroundings.refresh_clusters
     if refresh_clusters is not None:
@@ -83,17 +91,41 @@ class _Compiler:
         self._named: dict[tuple[str, str], Document] = {}
         """The first document of each kind and name, sound or not."""
         self._manifests: list[tuple[Document, m.Manifest]] = []
+        self._told: set[PolicyError] = set()
 
-    def add(self, document: Document) -> None:
-        """Check one document by itself."""
+    def add(self, documents: Sequence[Document]) -> None:
+        """Check each document by itself, a policy together with what it inherits."""
+        for document in documents:
+            name = name_of(document)
+            if name:
+                self._register(str(document.data.get("kind")), name, document)
+        policies = {name: document for (kind, name), document in self._named.items() if kind == "CachePolicy"}
+        extension = Extension(policies, self._resolve, self._refuse)
+        merged: list[Document] = []
+        for document in documents:
+            name = name_of(document)
+            is_policy = self._named.get(("CachePolicy", name)) is document
+            whole = extension.merge(document, name) if is_policy else document
+            if whole is not None:
+                merged.append(whole)
+        # Bases first: who inherits a mistake makes none of his own, and it is told where it stands, once.
+        for document in sorted(merged, key=lambda one: len(one.bases)):
+            self._check(document)
+        order = {id(document): place for place, document in enumerate(merged)}
+        self._manifests.sort(key=lambda pair: order[id(pair[0])])
+
+    def _check(self, document: Document) -> None:
         manifest, errors = check(document)
-        self._errors += errors
-        metadata = document.data.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        if isinstance(name, str):
-            self._register(str(document.data.get("kind")), name, document)
         if manifest is not None:
             self._manifests.append((document, manifest))
+        for error in errors:
+            if not document.bases:
+                self._told.add(error)
+            elif error in self._told:
+                continue
+            elif document.inherits_at(error):
+                error = replace(error, message=f"{error.message}, in {name_of(document)}, which inherits it")
+            self._errors.append(error)
 
     def _register(self, kind: str, name: str, document: Document) -> None:
         first = self._named.setdefault((kind, name), document)

@@ -66,7 +66,14 @@ class Documents:
         return cls(ordered, digest.hexdigest(), problems)
 
 
-@dataclass(frozen=True)
+class Place(NamedTuple):
+    """A position, and the file that it is in."""
+
+    file: str
+    position: Position
+
+
+@dataclass
 class Document:
     """One YAML document: plain values and where they stand."""
 
@@ -76,15 +83,31 @@ class Document:
     """Position of the key, for every path that ends in a key."""
     values: dict[Path, Position] = field(default_factory=dict)
     """Position of the value, for every path; `()` is the document."""
+    places: dict[Path, str] = field(default_factory=dict)
+    """The file of every path that stands in another one: what was inherited."""
+    bases: tuple[str, ...] = ()
+    """The policies from which it inherits, the nearest first."""
+
+    def place(self, path: Path) -> Place:
+        """Where the value at `path` stands, or its nearest parent that is there."""
+        while path not in self.values:
+            path = path[:-1]
+        return Place(self.places.get(path, self.file), self.values[path])
 
     def error(self, path: Path, message: str, hint: str = "", *, at_key: bool = False) -> PolicyError:
         """An error at `path`, or at the nearest parent that is there."""
-        spot = self.keys.get(path) if at_key else None
-        there = path
-        while spot is None:
-            spot = self.values.get(there)
-            there = there[:-1]
-        return PolicyError(self.file, spot.line, spot.column, dotted(path), message, hint)
+        file, spot = self.place(path)
+        if at_key and path in self.keys:
+            spot = self.keys[path]
+        return PolicyError(file, spot.line, spot.column, dotted(path), message, hint)
+
+    def inherits_at(self, error: PolicyError) -> bool:
+        """Whether `error` stands at something inherited."""
+        spot = (error.line, error.column)
+        return any(
+            file == error.file and spot in (self.values.get(path), self.keys.get(path))
+            for path, file in self.places.items()
+        )
 
 
 def dotted(path: Path) -> str:

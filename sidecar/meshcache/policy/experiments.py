@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from meshcache.policy import compiled as c
 
@@ -13,31 +13,20 @@ if TYPE_CHECKING:
 
     from meshcache.policy.documents import Document, Path
     from meshcache.policy.experiment_models import CacheExperiment, ExperimentSpec
+    from meshcache.policy.extends import Refuse, Resolve
     from meshcache.policy.schema import Strict
 
 BASELINE: Final = "baseline"
 """The arm that is made by itself: control's policy, the candidate's size."""
 
 
-class Refuse(Protocol):
-    """Reports an error at a place of a document."""
-
-    def __call__(self, document: Document, path: Path, message: str, hint: str = "") -> None:
-        """Report it."""
-        ...
-
-
-class Resolve(Protocol):
-    """Whether a reference leads somewhere; reports it when it does not."""
-
-    def __call__(self, document: Document, path: Path, kind: str, name: str) -> bool:
-        """Look it up."""
-        ...
-
-
 def written(spec: Strict) -> str:
-    """What a spec says, whatever way it is written: defaults left out, so that a new field changes no digest."""
-    return json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_defaults=True), sort_keys=True)
+    """What a spec says, whatever way it is written: defaults left out, so that a new field changes no digest.
+
+    What a policy inherits is in it already, so from whom does not count.
+    """
+    said = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"extends"})
+    return json.dumps(said, sort_keys=True)
 
 
 class ExperimentCompiler:

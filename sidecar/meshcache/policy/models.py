@@ -190,9 +190,8 @@ class CollapseSpec(Strict):
 class PolicySpec(Strict):
     """`CachePolicy.spec`."""
 
-    planned: ClassVar[frozenset[str]] = frozenset(
-        {"extends", "evictionOptions", "admission", "cost", "semantic", "confidence"}
-    )
+    planned: ClassVar[frozenset[str]] = frozenset({"evictionOptions", "admission", "cost", "semantic", "confidence"})
+    extends: Ref | None = None
     eviction: Annotated[
         Literal["lru", "ttl"], BeforeValidator(v.later("lru-k", "sieve", "s3-fifo", "w-tinylfu", "gdsf"))
     ] = "lru"
