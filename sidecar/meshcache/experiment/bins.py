@@ -35,3 +35,8 @@ def bin_of(seconds: float) -> int:
 def value_of(index: int) -> float:
     """The value in seconds that stands for bin `index`."""
     return LOWEST if index == 0 else float(LOWEST * 2 * _GROWTH**index / (1 + _GROWTH))
+
+
+def edge_of(index: int) -> float:
+    """The upper edge of bin `index` in seconds; that of the last bin is only the end of the range."""
+    return float(LOWEST * _GROWTH**index)

@@ -40,7 +40,8 @@ class Histogram:
     @property
     def pooled(self) -> Counts:
         """The counts over all groups, shape (BINS,)."""
-        return self.counts.reshape(-1, BINS).sum(axis=0)
+        pooled: Counts = self.counts.reshape(-1, BINS).sum(axis=0)
+        return pooled
 
     @property
     def total(self) -> int:

@@ -1,0 +1,217 @@
+"""Metrics that are one sum over another, by bucket of units: hit ratio, error rate, mean latency and their like.
+
+An arm's value is r = sum x / sum n over its buckets, of x the hits, errors, seconds ... and n the requests. Units, not
+requests, are independent, so the spread is seen between buckets: bucket b moves r by u = (x_b - r n_b) / N (the
+linearisation of the delta method; Deng, Knoblich and Lu 2018, "Applying the delta method in metric analytics",
+section 3; for sums over clusters Liang and Zeger 1986), and Var r is the sum of u^2. Few units make most of the
+traffic. Each u is therefore divided by 1 - n_b / N, its leverage: that is the jackknife's variance (CR3; MacKinnon
+and White 1985; Bell and McCaffrey 2002), which does not count a heavy bucket's pull on r as agreement. The statistic
+is self-normalised: a bucket that dominates the difference dominates its standard error as well, which keeps the tails
+light where those of units are heavy (Efron 1969; de la Pena 1999).
+
+To either arm is added what one more average bucket would contribute. It vanishes with the data, and an arm without
+any error yet does not count as an arm that cannot have one.
+
+The clock of the boundary (see `boundary`) is V = N^2 Var(r_candidate - r_baseline) with N = N1 N2 / (N1 + N2), divided
+by the variance of a single request, so that its unit is one request; for requests independent of each other it is N.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite, nan, sqrt
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from meshcache.experiment.metric import SHARES, Metric
+from meshcache.experiment.statistics.boundary import Floats, factor
+from meshcache.experiment.statistics.interval import Interval
+
+if TYPE_CHECKING:
+    from meshcache.experiment.totals import ArmTotals
+
+MIN_REQUESTS: Final = 50
+"""Requests that either arm needs before anything is said."""
+MIN_BUCKETS: Final = 20
+"""Buckets with requests that either arm needs: so many units at least."""
+MIN_CONTRIBUTING: Final = 3.0
+"""Buckets that make the difference, at least. When all of it comes from fewer, its spread cannot be known."""
+
+
+def numerators(metric: Metric, totals: ArmTotals) -> Floats:
+    """The sums that `metric` divides by requests, shape (BUCKETS,), in the metric's unit: seconds, bytes, money."""
+    match metric:
+        case Metric.HIT_RATIO:
+            counts, unit = totals.hits_hot + totals.hits_warm + totals.hits_cold, 1.0
+        case Metric.STALE_RATIO:
+            counts, unit = totals.stale, 1.0
+        case Metric.ERROR_RATE:
+            counts, unit = totals.errors, 1.0
+        case Metric.ORIGIN_RATE:
+            counts, unit = totals.origin_requests, 1.0
+        case Metric.ORIGIN_BYTES:
+            counts, unit = totals.origin_bytes, 1.0
+        case Metric.LATENCY_MEAN:
+            counts, unit = totals.latency_us, 1e-6
+        case Metric.AGE_MEAN:
+            counts, unit = totals.age_ms, 1e-3
+        case Metric.COST_SAVED:
+            counts, unit = totals.cost_micros, 1e-6
+        case _:
+            raise ValueError(f"{metric} is not a ratio of sums")
+    return np.asarray(counts, np.float64) * unit
+
+
+def request_variance(metric: Metric, candidate: ArmTotals, baseline: ArmTotals) -> float:
+    """About how much single requests vary, both arms together: the unit of the clock, no part of any standard error.
+
+    Shares: r (1 - r). Latency: from the sums of squares. The rest, of which no squares are kept: r^2, as for values
+    distributed exponentially.
+    """
+    requests = float(candidate.requests.sum() + baseline.requests.sum())
+    mean = float(numerators(metric, candidate).sum() + numerators(metric, baseline).sum()) / requests
+    if metric is Metric.LATENCY_MEAN:
+        squares = float(candidate.latency_square.sum() + baseline.latency_square.sum()) * 1e-6
+        # Squares are rounded to square milliseconds: what is far below is taken as spread like its mean.
+        return max(squares / requests - mean**2, 1e-2 * mean**2)
+    if metric in SHARES and mean < 1:
+        return mean * (1 - mean)
+    return mean**2
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRatio:
+    """The ratio of one arm, and how each bucket moves it."""
+
+    value: float
+    requests: float
+    buckets: int
+    """Those with requests."""
+    influence: Floats
+    """u_b over 1 minus its leverage, shape (BUCKETS,)."""
+
+    @property
+    def variance(self) -> float:
+        """Of `value`, without the additional bucket."""
+        return float(self.influence @ self.influence)
+
+
+def arm_ratio(numerator: Floats, requests: Floats) -> ArmRatio:
+    """Sum of `numerator` over sum of `requests`, both of shape (BUCKETS,); all NaN without requests."""
+    size = float(requests.sum())
+    if not size > 0:
+        return ArmRatio(nan, 0.0, 0, np.full(requests.shape, nan))
+    value = float(numerator.sum()) / size
+    share = requests / size
+    # A bucket with all requests has no leverage left; there is no verdict by it either.
+    influence = (numerator - value * requests) / size / np.maximum(1 - share, 1e-9)
+    return ArmRatio(value, size, int(np.count_nonzero(requests)), influence)
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Two estimates with their joint spread, ready to be compared."""
+
+    candidate: float
+    baseline: float
+    candidate_variance: float
+    baseline_variance: float
+    covariance: float
+    contributing: float
+    """How many buckets make the difference: (sum u^2)^2 / sum u^4."""
+    time: float
+    """The clock of the boundary, in requests."""
+
+    @property
+    def variance(self) -> float:
+        """Of candidate minus baseline."""
+        return self.candidate_variance + self.baseline_variance - 2 * self.covariance
+
+    def absolute(self, alpha: float) -> Interval:
+        """Candidate minus baseline, with probability 1 - `alpha` at all times together."""
+        width = _width(self.variance, self.time, alpha)
+        difference = self.candidate - self.baseline
+        return Interval(difference, difference - width, difference + width)
+
+    def relative(self, alpha: float) -> Interval:
+        """Candidate over baseline minus 1, for metrics that are not negative.
+
+        Fieller 1954, "Some problems in interval estimation": the ratios R that are not excluded, namely those with
+        |candidate - R baseline| <= z(t) times its standard error. Unlike an interval on the logarithm, it knows the
+        case in which the baseline may be 0 for all that is known: then there is no upper end.
+        """
+        squared = float(factor(self.time, alpha)) ** 2
+        estimate = self.candidate / self.baseline - 1 if self.baseline else inf
+        if not isfinite(squared):
+            return Interval(estimate, -1.0, inf)
+        # Roots of square R^2 - 2 linear R + constant, the inequality written out.
+        square = self.baseline**2 - squared * self.baseline_variance
+        linear = self.candidate * self.baseline - squared * self.covariance
+        constant = self.candidate**2 - squared * self.candidate_variance
+        root = sqrt(max(linear**2 - square * constant, 0.0))
+        if square > 0:
+            return Interval(estimate, max((linear - root) / square, 0.0) - 1, (linear + root) / square - 1)
+        # The roots' product is constant / square: where the candidate is above 0 for certain, one of them is positive,
+        # and everything above it is possible.
+        return Interval(estimate, (linear - root) / square - 1 if constant > 0 and square < 0 else -1.0, inf)
+
+
+def contrast(
+    candidate: ArmRatio,
+    baseline: ArmRatio,
+    request_variance: float,
+    *,
+    slope: float = 0.0,
+    candidate_before: ArmRatio | None = None,
+    baseline_before: ArmRatio | None = None,
+) -> Contrast:
+    """Compare two arms, whose units are different ones.
+
+    With `slope` and both ratios of a time before, the difference is corrected for the one that was there before: see
+    `adjustment`. Raises nothing: without requests in both arms every number is NaN.
+    """
+    first, second = candidate.influence, baseline.influence
+    shift = first_variance = covariance = 0.0
+    if slope and candidate_before is not None and baseline_before is not None:
+        # All of the correction is written to the candidate's side, so the baseline's part is shared by both.
+        shift = slope * (candidate_before.value - baseline_before.value)
+        own = slope * baseline_before.influence
+        first = first - slope * candidate_before.influence
+        first_variance = float(own @ own)
+        covariance = float(own @ baseline.influence)
+        second = second - own
+    first_squares, second_squares = first**2, second**2
+    total = float(first_squares.sum() + second_squares.sum())
+    fourth = float(first_squares @ first_squares + second_squares @ second_squares)
+    contributing = total**2 / fourth if fourth > 0 else 0.0
+    # One more average bucket for either arm: per request as variable as both arms together.
+    per_request = candidate.requests**2 * float(first_squares.sum()) + baseline.requests**2 * float(
+        second_squares.sum()
+    )
+    per_request /= max(candidate.requests + baseline.requests, 1.0)
+    more = per_request / contributing if contributing else 0.0
+    candidate_variance = float(first_squares.sum()) + first_variance + more / max(candidate.requests, 1.0)
+    baseline_variance = baseline.variance + more / max(baseline.requests, 1.0)
+    variance = candidate_variance + baseline_variance - 2 * covariance
+    joint = candidate.requests * baseline.requests / max(candidate.requests + baseline.requests, 1.0)
+    return Contrast(
+        candidate.value - shift,
+        baseline.value,
+        candidate_variance,
+        baseline_variance,
+        covariance,
+        contributing,
+        joint**2 * variance / request_variance if request_variance > 0 else inf,
+    )
+
+
+def own_interval(arm: ArmRatio, request_variance: float, alpha: float) -> Interval:
+    """The ratio of one arm by itself, with probability 1 - `alpha` at all times together."""
+    time = arm.requests**2 * arm.variance / request_variance if request_variance > 0 else inf
+    width = _width(arm.variance, time, alpha)
+    return Interval(arm.value, arm.value - width, arm.value + width)
+
+
+def _width(variance: float, time: float, alpha: float) -> float:
+    return float(factor(time, alpha)) * sqrt(variance) if variance > 0 else nan
