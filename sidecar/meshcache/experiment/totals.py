@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshcache.experiment.bins import BINS, value_of
+from meshcache.experiment.ledger import BUCKETS
 
-BUCKETS: Final = 1024
-"""Units are spread over so many buckets by their keyed hash: buckets are independent of each other, requests not."""
+__all__ = ["BUCKETS", "COUNTERS", "SAMPLE_GROUPS", "ArmTotals", "Counts", "EpochTotals", "Histogram", "Ledger"]
 
 SAMPLE_GROUPS: Final = 32
 """Sampled latencies are kept by group of buckets, `bucket % SAMPLE_GROUPS`: bins for each bucket would be megabytes."""
@@ -98,3 +98,31 @@ class ArmTotals:
 
 COUNTERS: Final = tuple(one.name for one in fields(ArmTotals) if one.name not in ("units", "latency", "sampled"))
 """The names of the arrays by bucket, in order."""
+
+
+@dataclass(frozen=True)
+class EpochTotals:
+    """What all pods together have counted of one experiment in one epoch."""
+
+    arms: tuple[ArmTotals, ...]
+    """In the order of the compiled arms; empty as long as nothing at all is known of the epoch."""
+    units: tuple[int, ...]
+    """Of each arm, how many units a bounded sample holds: for the test of whether the split is what it should be.
+
+    Given their sum, these are one draw from a multinomial distribution with the arms' shares, whatever the number of
+    units, workers and pods. See `experiment.ledger`.
+    """
+    updated_at: float
+    """Unix seconds of the oldest record among those of the pods that still count; 0 when there is none."""
+
+
+class Ledger(Protocol):
+    """Reads what has been counted."""
+
+    async def totals(self, experiment: str, spec_hash: str, epoch: int, *, uid: str = "") -> EpochTotals:
+        """The sum over all workers and pods. `uid` is `Experiment.uid`; the name stands in for an empty one.
+
+        Raises nothing: while the store that pods share is away, it is what was read of the other pods before, with an
+        `updated_at` that stays behind.
+        """
+        ...
