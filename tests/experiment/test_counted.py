@@ -52,6 +52,7 @@ def same(one: Counted, other: Counted) -> bool:
 
 
 @given(requests, st.integers(1, 4), st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
 def test_the_sum_of_workers_is_what_one_would_have_counted(asked: Asked, workers: int, random: Random) -> None:
     mine: list[Asked] = [[] for _ in range(workers)]
     for request in asked:
@@ -62,7 +63,7 @@ def test_the_sum_of_workers_is_what_one_would_have_counted(asked: Asked, workers
 
 
 @given(requests, requests, requests)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_samples_of_units_merge_in_any_order_and_never_twice(one: Asked, two: Asked, three: Asked) -> None:
     a, b, c = (read_book(book_of(asked)).sample for asked in (one, two, three))
 
@@ -174,7 +175,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_samples() -> None:
 
 
 @given(requests)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_records_are_read_as_they_were_written(asked: Asked) -> None:
     book = book_of(asked)
     found = read_book(book)
@@ -194,7 +195,7 @@ def test_records_are_read_as_they_were_written(asked: Asked) -> None:
 
 
 @given(st.data())
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_a_record_that_is_none_is_nothing(data: st.DataObject) -> None:
     found = read_book(book_of([(Exposure("e", 1, bytes(16)), Observation(latency=0.1), NOW)]))
     sample_whole = data.draw(st.booleans())

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from books import ARMS, NOW, requests, unit
-from hypothesis import given
+from hypothesis import given, settings
 
 from meshcache.experiment.bins import bin_of
 from meshcache.experiment.counted import read_book
@@ -71,6 +71,7 @@ def test_an_arm_that_there_is_none_of_is_left_out() -> None:
 
 
 @given(requests)
+@settings(max_examples=25, deadline=None)
 def test_the_parts_of_a_book_agree(asked: list[tuple[Exposure, Observation, float]]) -> None:
     book = Book.in_memory(ARMS)
     for exposure, seen, now in asked:
