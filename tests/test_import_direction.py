@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "envoy": {"policy", "process"},
     "admin": {"observe", "process"},
     "demo": {"process"},
-    "extproc": {"message", "decisions", "rfc", "policy", "engine", "tiers", "observe", "process"},
+    "extproc": {"message", "decisions", "rfc", "experiment", "policy", "engine", "tiers", "observe", "process"},
 }
 """`cli` is on top and may import everything."""
 

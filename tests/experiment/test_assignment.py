@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshcache.experiment.assignment import Assigner, cookie_value
+from meshcache.experiment.ledger import BUCKETS
+from meshcache.experiment.stages import WHOLE, stage_weights
 from meshcache.message import Headers
 
 UNITS = [f"header:x-user-id\0{number}".encode() for number in range(4000)]
@@ -101,3 +103,67 @@ def test_without_any_weight_there_is_nothing_to_choose() -> None:
 def test_no_cookie_header_raises(text: str) -> None:
     value = cookie_value(Headers([("cookie", text)]), "sid")
     assert value is None or value in text
+
+
+def bucket_of(digest: bytes) -> int:
+    """As the ledger has it."""
+    return int.from_bytes(digest[:2], "big") % BUCKETS
+
+
+steps = st.lists(st.integers(1, 500_000), min_size=2, max_size=2, unique=True).map(sorted)
+
+
+@given(steps, st.integers(0, 300), st.integers(0, 300))
+@settings(max_examples=20, deadline=None)
+def test_a_step_of_a_ramp_moves_units_of_control_alone(step: list[int], one: int, other: int) -> None:
+    """Candidate and baseline grow, and further arms stay, as long as there is room for all."""
+    written = [400, 100, one, 100, other]
+    names = arms(written)
+    before, after = (stage_weights(written, 1, 3, share / WHOLE) for share in step)
+    assert sum(before) == sum(after) == WHOLE
+    assert before[1] == before[3] == step[0]
+    assert after[1] == after[3] == step[1]
+    old, new = (
+        Assigner(SECRET, "e", [(name, weight) for (name, _), weight in zip(names, weights, strict=True)], (0, 1, 3))
+        for weights in (before, after)
+    )
+    room = WHOLE - 2 * step[1] >= (one + other) * WHOLE // sum(written)
+    for unit in UNITS[:1000]:
+        source, target = old.choose(unit), new.choose(unit)
+        if source != target and room:
+            assert source == 0
+            assert target in (1, 3)
+
+
+def test_a_stage_of_half_a_percent_is_half_a_percent() -> None:
+    assert stage_weights((80, 10, 10), 1, 2, 0.005) == (990_000, 5_000, 5_000)
+    assigner = Assigner(SECRET, "e", arms([80, 10, 10]), (0, 1, 2)).weighted((990_000, 5_000, 5_000))
+    units = [b"%d" % number for number in range(60_000)]
+    counts = [0, 0, 0]
+    for unit in units:
+        counts[assigner.choose(unit)] += 1
+    assert within(counts[1], len(units), 0.005)
+    assert within(counts[2], len(units), 0.005)
+
+
+def test_further_arms_make_room_when_there_is_none() -> None:
+    assert stage_weights((70, 10, 10, 10), 1, 2, 0.5) == (0, 500_000, 500_000, 0)
+    assert stage_weights((50, 50), 1, 0, 0.25) == (750_000, 250_000)
+
+
+def test_the_bucket_of_a_unit_says_nothing_of_its_arm() -> None:
+    assigner = Assigner(SECRET, "e", arms([50, 50]))
+    table = [[0, 0] for _ in range(64)]
+    for number in range(40_000):
+        digest = assigner.digest(b"%d" % number)
+        table[bucket_of(digest) % 64][assigner.pick(digest)] += 1
+    columns = [sum(row[arm] for row in table) for arm in (0, 1)]
+    expected = [[sum(row) * column / sum(columns) for column in columns] for row in table]
+    chi = sum(
+        (found - due) ** 2 / due
+        for row, dues in zip(table, expected, strict=True)
+        for found, due in zip(row, dues, strict=True)
+    )
+    # 63 degrees of freedom: above 120 once in 20,000 tries, were the two independent.
+    assert chi < 120
+    assert len({bucket_of(assigner.digest(b"%d" % number)) for number in range(20_000)}) == BUCKETS

@@ -33,6 +33,9 @@ class StubService:
             raise PolicyErrors([PolicyError("a.yaml", 1, 2, "spec", "refused by workers")])
         self._metrics.set("hot_entries", (), generation)
 
+    def overlay(self, overlays):
+        self._metrics.set("hot_entries", (), len(overlays.overlays))
+
     async def apply_purges(self):
         return 0
 

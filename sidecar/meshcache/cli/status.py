@@ -11,7 +11,7 @@ from meshcache.cli.app import CommandError
 from meshcache.cli.paths import DEFAULT_DATA
 
 if TYPE_CHECKING:
-    from meshcache.extproc.status import Status
+    from meshcache.extproc.status import ExperimentStatus, Status
 
 TIMEOUT = 5.0
 
@@ -60,6 +60,18 @@ def _ask(data: Path) -> bytes:
     raise CommandError(reason)
 
 
+def _experiment(one: ExperimentStatus) -> str:
+    """Its phase and the arms' shares in force."""
+    whole = sum(one.weights)
+    shares = ", ".join(f"{arm} {weight / whole * 100:.4g}%" for arm, weight in zip(one.arms, one.weights, strict=True))
+    overlay = one.overlay
+    if overlay is None:
+        return f"{one.name}  nothing decided  {shares}"
+    winner = f" {overlay.winner}" if overlay.winner else ""
+    counted = "counting" if overlay.counting else "not counting"
+    return f"{one.name}  {overlay.phase}{winner}  {shares}  epoch {overlay.epoch}  {counted}"
+
+
 def _readable(status: Status) -> str:
     policies = status.policies
     state = "draining" if status.draining else "ready" if status.ready else "not ready"
@@ -72,6 +84,7 @@ def _readable(status: Status) -> str:
         f"          routes: {', '.join(policies.routes) or 'none'}",
         f"          experiments: {', '.join(policies.experiments) or 'none'}",
     ]
+    lines += [f"experiment {_experiment(one)}" for one in status.experiments]
     if policies.refusal is not None:
         lines.append("refused   the folder as it is now; the last good set serves")
         lines += [f"          {error}" for error in policies.refusal.errors]

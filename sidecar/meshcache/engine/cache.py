@@ -79,7 +79,12 @@ class Cache:
         self._refreshes = Refreshes(self, leases, fleet or NoFleet(), spawn)
 
     def install(self, snapshot: Snapshot) -> None:
-        """Put policies in force for every request that begins from now on. May be called from another thread.
+        """Put policies in force for every request that begins from now on. May be called from another thread."""
+        self.expect(snapshot)
+        self.snapshot = snapshot
+
+    def expect(self, snapshot: Snapshot) -> None:
+        """Make ready for policies that are about to be put in force. May be called from another thread.
 
         How the sets before keyed their URIs is remembered: an edit may be taken back while entries of then are still
         fresh, and what was invalidated meanwhile must not come back with it.
@@ -89,7 +94,6 @@ class Cache:
         self._key_specs = dict([*specs.items(), *older][: max(_KEY_SPECS_KEPT, len(specs))])
         # Before any of them serves: what was purged by a URL is to be found as they key it.
         self.stack.install_keying(self._key_specs.values())
-        self.snapshot = snapshot
 
     def open(self, request: Request) -> Exchange:
         """Begin with a request, under the policies now in force."""

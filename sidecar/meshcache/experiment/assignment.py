@@ -4,12 +4,14 @@ Weighted rendezvous hashing (Thaler and Ravishankar 1998; weights after Schindel
 draws for each unit a time from an exponential distribution whose rate is the arm's weight, and the earliest wins.
 An arm's share is its weight over the sum of weights. A unit moves from arm A to arm B only when B's weight has grown
 in proportion to A's; so when one weight changes, or when several grow together at the cost of one, exactly the
-share that has to move does.
+share that has to move does. Where there are still others, which stay as they are, those that change among themselves
+draw together against them first, and then among themselves: else units of the others would change places with theirs.
 """
 
 from __future__ import annotations
 
 import hashlib
+from copy import copy
 from enum import StrEnum
 from math import log
 from typing import TYPE_CHECKING
@@ -17,12 +19,19 @@ from typing import TYPE_CHECKING
 from xxhash import xxh3_64_intdigest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from meshcache.message import Headers
 
 
 _UNIT = 2.0**-53
+_GROUP = -1
+"""Stands for the arms of the group among the others."""
+_TOGETHER = 0x6D6573686361636
+"""Makes another seed of control's, for the draw of the group as a whole."""
+
+_Draw = tuple[int, int, float]
+"""Place, seed and scale of an arm."""
 
 
 class AssignedBy(StrEnum):
@@ -36,6 +45,8 @@ class AssignedBy(StrEnum):
     """The unit's keyed hash chose."""
     NO_UNIT = "no-unit"
     """The request carries no unit, so it got the first arm."""
+    DECIDED = "decided"
+    """Everybody has this arm: the experiment was stopped, rolled back, or an arm of it promoted."""
 
 
 class Assigner:
@@ -46,34 +57,74 @@ class Assigner:
     digest, which is secret by then, is mixed with each arm's own seed by XXH3, which is fast.
     """
 
-    __slots__ = ("_arms", "_keyed")
+    __slots__ = ("_apart", "_group", "_keyed", "_seeds", "_together")
 
-    def __init__(self, secret: bytes, experiment: str, arms: Sequence[tuple[str, int]]) -> None:
-        """`arms` are names and weights, of which at least one is above 0; the order has no influence on shares."""
+    def __init__(
+        self, secret: bytes, experiment: str, arms: Sequence[tuple[str, int]], group: Iterable[int] = ()
+    ) -> None:
+        """`arms` are names and weights, of which at least one is above 0; the order has no influence on shares.
+
+        `group` are the places of those that change among themselves: control, candidate and baseline.
+        """
         root = hashlib.blake2b(secret, digest_size=32, person=b"meshcache-arm").digest()
         key = hashlib.blake2b(experiment.encode(), key=root, digest_size=32).digest()
         self._keyed = hashlib.blake2b(key=key, digest_size=16)
-        self._arms = tuple(
-            (index, _seed(key, name), -1 / weight) for index, (name, weight) in enumerate(arms) if weight > 0
-        )
-        if not self._arms:
-            raise ValueError("at least one arm needs a weight above 0")
+        self._seeds = tuple(_seed(key, name) for name, _ in arms)
+        self._group = frozenset(group)
+        self._weigh([weight for _, weight in arms])
 
-    def choose(self, unit: bytes) -> int:
-        """The index of the arm of `unit`, among the arms as given."""
+    def weighted(self, weights: Sequence[int]) -> Assigner:
+        """The same arms with other weights, one for each in their order."""
+        made = copy(self)
+        made._weigh(weights)
+        return made
+
+    def _weigh(self, weights: Sequence[int]) -> None:
+        drawn = [(index, self._seeds[index], weight) for index, weight in enumerate(weights) if weight > 0]
+        if not drawn:
+            raise ValueError("at least one arm needs a weight above 0")
+        together = [one for one in drawn if one[0] in self._group]
+        apart = [one for one in drawn if one[0] not in self._group]
+        if together and apart:
+            seed = self._seeds[min(self._group)] ^ _TOGETHER
+            apart.append((_GROUP, seed, sum(weight for _, _, weight in together)))
+        self._apart = _scaled(apart)
+        self._together = _scaled(together)
+
+    def digest(self, unit: bytes) -> bytes:
+        """The keyed digest of `unit`, 16 bytes: what the experiment knows it by."""
         keyed = self._keyed.copy()
         keyed.update(unit)
-        digest = keyed.digest()
-        chosen = 0
-        earliest = float("inf")
-        for index, seed, scale in self._arms:
-            # 53 bits and a half: strictly between 0 and 1, so that the logarithm is finite and below zero, as is
-            # the factor beside it: the negative mean of the arm's distribution.
-            time = log(((xxh3_64_intdigest(digest, seed) >> 11) + 0.5) * _UNIT) * scale
-            if time < earliest:
-                earliest = time
-                chosen = index
-        return chosen
+        return keyed.digest()
+
+    def pick(self, digest: bytes) -> int:
+        """The place of the arm of the unit with this digest, among the arms as given."""
+        if self._apart:
+            chosen = _earliest(digest, self._apart)
+            if chosen != _GROUP:
+                return chosen
+        return _earliest(digest, self._together)
+
+    def choose(self, unit: bytes) -> int:
+        """The place of the arm of `unit`, among the arms as given."""
+        return self.pick(self.digest(unit))
+
+
+def _scaled(drawn: Iterable[tuple[int, int, int]]) -> tuple[_Draw, ...]:
+    return tuple((index, seed, -1 / weight) for index, seed, weight in drawn)
+
+
+def _earliest(digest: bytes, draws: tuple[_Draw, ...]) -> int:
+    chosen = 0
+    earliest = float("inf")
+    for index, seed, scale in draws:
+        # 53 bits and a half: strictly between 0 and 1, so that the logarithm is finite and below zero, as is
+        # the factor beside it: the negative mean of the arm's distribution.
+        time = log(((xxh3_64_intdigest(digest, seed) >> 11) + 0.5) * _UNIT) * scale
+        if time < earliest:
+            earliest = time
+            chosen = index
+    return chosen
 
 
 def _seed(key: bytes, arm: str) -> int:

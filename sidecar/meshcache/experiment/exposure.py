@@ -1,4 +1,4 @@
-"""That a request belongs to an experiment and counts in it."""
+"""That a request belongs to an experiment and counts in it, and where."""
 
 from __future__ import annotations
 
@@ -13,3 +13,14 @@ class Exposure(NamedTuple):
     """Its place among the experiment's compiled arms."""
     unit: bytes
     """Keyed digest of the unit, 16 bytes: nobody can tell from it who that is."""
+
+
+class Counted(NamedTuple):
+    """An experiment whose requests are counted, as the policies in force have it."""
+
+    experiment: str
+    spec_hash: str
+    epoch: int
+    """Counts from different epochs are kept apart."""
+    arms: tuple[str, ...]
+    """The names of its compiled arms, in their order: `Exposure.arm` is the place among them."""

@@ -37,3 +37,15 @@ class Overlay(msgspec.Struct, frozen=True):
     """Whether requests are counted now."""
     winner: str = ""
     """The arm that has been promoted."""
+
+
+class Adoption(msgspec.Struct, frozen=True):
+    """Where a route keeps its entries since an arm was promoted on it: where that arm had kept them.
+
+    So the winner's cache stays when its policy is written into the route and the experiment's file is deleted.
+    """
+
+    route: str
+    policy: str
+    """Digest of the policy that has won (`Policy.digest`). It binds as long as the route has that policy."""
+    namespace: bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -37,12 +38,13 @@ from meshcache.tiers.redis import RedisTier
 from meshcache.tiers.stack import TierStack
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
     import grpc
     from structlog.typing import FilteringBoundLogger
 
-    from meshcache.extproc.control import WorkerOptions
+    from meshcache.experiment.overlay import Adoption, Overlay
+    from meshcache.extproc.control import Overlays, WorkerOptions
     from meshcache.observe.metrics import Metrics
     from meshcache.policy.documents import Documents
     from meshcache.tiers.base import Tier
@@ -74,6 +76,10 @@ class Service:
         self._board = board
         self._keyring = keyring
         self._refresher = refresher
+        self._swap = threading.Lock()
+        """Held while the set in force is exchanged, which takes no time: sets are compiled in a thread."""
+        self._overlays: Mapping[str, Overlay] = {}
+        self._adoptions: tuple[Adoption, ...] = ()
         self._background: set[asyncio.Task[None]] = set()
         self._fleet = RedisLeases(warm.send, hooks, self._spawn) if isinstance(warm, RedisTier) else None
         self._pulse = asyncio.get_running_loop().create_task(self._beat())
@@ -115,8 +121,18 @@ class Service:
             secret=self._keyring.assignment_secret,
             surroundings=surroundings(self._options),
         )
-        self._cache.install(snapshot)
+        self._cache.expect(snapshot)
+        with self._swap:
+            self._cache.snapshot = snapshot.with_overlays(self._overlays, self._adoptions)
         self._metrics.set("policy_generation", (), generation)
+
+    def overlay(self, overlays: Overlays) -> None:
+        """Put what has been decided about experiments in force, for the set at hand and those to come."""
+        with self._swap:
+            self._overlays = {overlay.experiment: overlay for overlay in overlays.overlays}
+            self._adoptions = overlays.adoptions
+            if self._cache.snapshot is not None:
+                self._cache.snapshot = self._cache.snapshot.with_overlays(self._overlays, self._adoptions)
 
     async def apply_purges(self) -> int:
         """Put every purge rule of the pod's log in effect; the generation of the newest."""

@@ -24,6 +24,8 @@ from meshcache.extproc.control import (
     FromWorker,
     Installed,
     MetricsReport,
+    Overlays,
+    OverlaysInstalled,
     Ping,
     Policies,
     Pong,
@@ -67,14 +69,19 @@ class WorkerProcess:
         options: WorkerOptions,
         *,
         policies: Callable[[], Policies],
+        overlays: Callable[[], Overlays] = lambda: Overlays(0, (), ()),
         restarted: Callable[[], None],
         applied: Callable[[], None] = lambda: None,
         counted: Callable[[str, Counted], None] = lambda _name, _counted: None,
+        overlaid: Callable[[], None] = lambda: None,
         log: FilteringBoundLogger,
         command: Sequence[str] = COMMAND,
     ) -> None:
         self._options = options
         self._policies = policies
+        self._overlays = overlays
+        self._on_overlaid = overlaid
+        self._overlaid = 0
         self._restarted = restarted
         self._on_applied = applied
         self._on_counted = counted
@@ -113,6 +120,16 @@ class WorkerProcess:
         """There are new purge rules, up to this generation. One that is just starting reads them with its start."""
         if self._channel is not None:
             self._channel.post(Purged(generation))
+
+    @property
+    def overlaid(self) -> int:
+        """Version of the overlays that it has said to have in force; 0 before it has said so."""
+        return self._overlaid
+
+    def overlay(self, overlays: Overlays) -> None:
+        """Hand over what has been decided about experiments; one that is just starting gets it with its start."""
+        if self._channel is not None:
+            self._channel.post(overlays)
 
     @property
     def generation(self) -> int:
@@ -213,8 +230,10 @@ class WorkerProcess:
         self._channel = channel
         watchdog = asyncio.create_task(self._watch(channel))
         try:
-            # The set is read in the same step in which it is written: a newer one can only follow it.
+            # Each is read in the same step in which it is written: a newer one can only follow it. What has been
+            # decided comes first, so that no request is answered without it.
             await channel.send(Configure(self._options))
+            await channel.send(self._overlays())
             await channel.send(self._policies())
             await self._listen(channel)
         except ControlError as error:
@@ -225,6 +244,7 @@ class WorkerProcess:
             self._ready = False
             self._generation = 0
             self._applied = 0
+            self._overlaid = 0
             self._channel = None
             channel.close()
             await wait_or_kill(process, EXIT_GRACE)
@@ -232,6 +252,7 @@ class WorkerProcess:
             self._retired = merge([self._retired, without_gauges(self._snapshot)])
             self._snapshot = EMPTY
             self._on_applied()
+            self._on_overlaid()
         code = process.returncode or 0
         if -code in _BY_MEMORY and not self._options.warm_url:
             await asyncio.to_thread(give_up, Path(self._options.data_dir) / WARM_FOLDER)
@@ -247,6 +268,9 @@ class WorkerProcess:
                 case Installed(generation):
                     self._generation = generation
                     self._log.info("policies installed", generation=generation)
+                case OverlaysInstalled(version):
+                    self._overlaid = version
+                    self._on_overlaid()
                 case Ready(pid):
                     self._ready = not self._stopping.is_set()
                     self._log.info("worker ready", pid=pid, socket=self._options.socket_path)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
+from meshcache.experiment.overlay import Adoption, Overlay
 from meshcache.observe.metrics import Snapshot
 
 if TYPE_CHECKING:
@@ -82,6 +83,15 @@ class Policies(msgspec.Struct, tag="policies", frozen=True):
     files: tuple[tuple[str, str], ...]
 
 
+class Overlays(msgspec.Struct, tag="overlays", frozen=True):
+    """To a worker: what has been decided about experiments, in the place of all that it was told before."""
+
+    version: int
+    """Grows with each message; 0 before the first."""
+    overlays: tuple[Overlay, ...]
+    adoptions: tuple[Adoption, ...]
+
+
 class Drain(msgspec.Struct, tag="drain", frozen=True):
     """To a worker: take no new work, finish what is in flight within `timeout` seconds, then exit."""
 
@@ -110,6 +120,12 @@ class Installed(msgspec.Struct, tag="installed", frozen=True):
     """From a worker: that policy set is in force."""
 
     generation: int
+
+
+class OverlaysInstalled(msgspec.Struct, tag="overlays-installed", frozen=True):
+    """From a worker: every request that begins from now on goes by them."""
+
+    version: int
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
@@ -150,8 +166,8 @@ class Drained(msgspec.Struct, tag="drained", frozen=True):
     """From a worker: nothing is in flight any more; it exits now."""
 
 
-ToWorker = Configure | Policies | Drain | Ping | Purged
-FromWorker = Ready | Installed | Refused | MetricsReport | Pong | Applied | Counted | Drained
+ToWorker = Configure | Policies | Overlays | Drain | Ping | Purged
+FromWorker = Ready | Installed | OverlaysInstalled | Refused | MetricsReport | Pong | Applied | Counted | Drained
 
 TO_WORKER: Final[msgspec.msgpack.Decoder[ToWorker]] = msgspec.msgpack.Decoder(ToWorker)
 FROM_WORKER: Final[msgspec.msgpack.Decoder[FromWorker]] = msgspec.msgpack.Decoder(FromWorker)

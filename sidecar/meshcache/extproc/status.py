@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from meshcache.experiment.overlay import Overlay
+
 
 class Refusal(msgspec.Struct, frozen=True, rename="camel"):
     """A policy set that was not taken."""
@@ -40,6 +42,20 @@ class PolicyStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Seconds that all look-ups of one request may take at most."""
     refusal: Refusal | None
     """Why the folder as it is now is not in force; None when it is."""
+
+
+class ExperimentStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """One experiment as it is in force."""
+
+    name: str
+    route: str
+    spec_hash: str
+    """Of its file's text, see `Experiment.spec_hash`."""
+    arms: tuple[str, ...]
+    weights: tuple[int, ...]
+    """The arms' shares in force, in any measure."""
+    overlay: Overlay | None
+    """What has been decided and binds; None when nothing has been, and the file's own weights hold."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -98,6 +114,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     tiers: tuple[TierStatus, ...]
     conditions: tuple[Condition, ...]
     purges: PurgeStatus
+    experiments: tuple[ExperimentStatus, ...] = ()
 
     @property
     def well(self) -> bool:

@@ -18,6 +18,7 @@ from meshcache.extproc.child import COMMAND, WorkerProcess
 from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.keeper import PolicyKeeper, Source
 from meshcache.extproc.last_good import LastGoodFile
+from meshcache.extproc.overlays import OverlaysInForce
 from meshcache.extproc.purging import Purging
 from meshcache.extproc.status import Condition, Status, TierStatus
 from meshcache.extproc.surroundings import surroundings
@@ -32,10 +33,13 @@ from meshcache.process import StartError, check_unix_path, make_folder
 from meshcache.tiers.board import BoardError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
+
+    from meshcache.experiment.overlay import Adoption, Overlay
+    from meshcache.policy.snapshot import Snapshot as PolicySet
 
 LAST_GOOD_NAME: Final = "policies.last-good"
 WATCH_RETRY: Final = 0.5
@@ -105,6 +109,8 @@ class Supervisor:
         self._command = command
         self._workers: list[WorkerProcess] = []
         self._purging: Purging | None = None
+        self.overlays = OverlaysInForce(lambda: self._workers)
+        """What has been decided about experiments. May be applied from `load` on."""
         self._config = Config()
         self._envoy_waits = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -178,6 +184,15 @@ class Supervisor:
         return self._purging
 
     @property
+    def snapshot(self) -> PolicySet:
+        """The policies in force, with what has been decided about experiments. Only after `load`."""
+        return self.overlays.over(self._keeper.snapshot)
+
+    def apply_overlays(self, overlays: Mapping[str, Overlay], adoptions: Iterable[Adoption] = ()) -> int:
+        """See `OverlaysInForce.apply`."""
+        return self.overlays.apply(overlays, adoptions)
+
+    @property
     def ready(self) -> bool:
         """Whether at least one worker answers by a policy set, and no drain has begun."""
         return not self._draining and any(worker.ready for worker in self._workers)
@@ -208,6 +223,7 @@ class Supervisor:
             tiers=tiers,
             conditions=self._conditions(tiers),
             purges=self.purging.status,
+            experiments=self.overlays.status(self._keeper.snapshot),
         )
 
     async def _follow(self) -> None:
@@ -262,6 +278,8 @@ class Supervisor:
         return WorkerProcess(
             options,
             policies=lambda: self._keeper.policies,
+            overlays=lambda: self.overlays.message,
+            overlaid=self.overlays.acknowledged,
             restarted=lambda: self._metrics.inc("worker_restarts_total"),
             applied=self.purging.applied,
             counted=self.purging.counted,

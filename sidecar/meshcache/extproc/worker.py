@@ -34,6 +34,8 @@ from meshcache.extproc.control import (
     FromWorker,
     Installed,
     MetricsReport,
+    Overlays,
+    OverlaysInstalled,
     Ping,
     Policies,
     Pong,
@@ -80,6 +82,10 @@ class Service(Protocol):
 
     def install(self, documents: Documents, generation: int) -> None:
         """Compile and swap in a policy set. Raises `PolicyErrors`; then the one before stays."""
+        ...
+
+    def overlay(self, overlays: Overlays) -> None:
+        """Put what has been decided about experiments in force, for the set at hand and those to come."""
         ...
 
     async def apply_purges(self) -> int:
@@ -159,7 +165,7 @@ class Worker:
                 raise end
 
     def _works(self, service: Service) -> tuple[Coroutine[Any, Any, None], ...]:
-        return self._obey(), self._install_all(), self._follow_purges(service), self._report()
+        return self._obey(service), self._install_all(), self._follow_purges(service), self._report()
 
     async def _follow_purges(self, service: Service) -> None:
         while True:
@@ -170,13 +176,17 @@ class Worker:
             if found is not None:
                 await self._channel.send(Counted(*found))
 
-    async def _obey(self) -> None:
+    async def _obey(self, service: Service) -> None:
         while (message := await self._channel.receive()) is not None:
             match message:
                 case Ping(number):
                     await self._channel.send(Pong(number))
                 case Policies():
                     self._offered.put_nowait(message)
+                case Overlays(version):
+                    # Not behind a policy set that is being compiled: a rollback must not wait for that.
+                    service.overlay(message)
+                    await self._channel.send(OverlaysInstalled(version))
                 case Purged():
                     self._purged.set()
                 case Drain(timeout):

@@ -24,6 +24,7 @@ from meshcache.policy.trust import TrustRule, parse_network
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from meshcache.experiment.overlay import Overlay
     from meshcache.policy.documents import Document, Documents, Path
     from meshcache.policy.errors import PolicyError
 
@@ -63,13 +64,14 @@ def compile_documents(
     secret: bytes,
     surroundings: Surroundings | None = None,
     refresh_clusters: frozenset[str] | None = None,
+    overlays: Mapping[str, Overlay] | None = None,
 ) -> Snapshot:
     """The snapshot that `documents` describe. Pure: the same arguments give an equivalent snapshot.
 
     `secret` keys the assignment of units to arms and must be the same in all workers and pods of an installation.
     Without `surroundings` (checking files away from the pod) a revision that would come from there is empty; with
     them a label or variable that is missing is an error. The same goes for `refresh.via`, whose clusters may be given
-    as `refresh_clusters` where there are no surroundings.
+    as `refresh_clusters` where there are no surroundings. `overlays` is what has been decided about experiments.
 
     Raises `PolicyErrors` with everything that is wrong in the set.
     """
@@ -80,7 +82,8 @@ def compile_documents(
         refresh_clusters = surroundings.refresh_clusters
     if refresh_clusters is not None:
         compiler.check_ways(refresh_clusters)
-    return compiler.finish(documents.digest, generation, secret, surroundings)
+    snapshot = compiler.finish(documents.digest, generation, secret, surroundings)
+    return snapshot.with_overlays(overlays) if overlays else snapshot
 
 
 class _Compiler:
@@ -350,6 +353,7 @@ def compile_policy(manifest: m.CachePolicy) -> c.Policy:
         collapse_wait=spec.collapse.max_wait if spec.collapse.enabled else 0.0,
         refresh_max_concurrent=spec.refresh.max_concurrent,
         refresh_via="" if spec.refresh.via == VIA_ENVOY else spec.refresh.via,
+        digest=hashlib.sha256(written(spec).encode()).hexdigest()[:32],
     )
 
 

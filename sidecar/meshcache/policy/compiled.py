@@ -135,6 +135,8 @@ class Policy:
     refresh_max_concurrent: int = 8
     refresh_via: str = ""
     """The Envoy cluster that refreshes go to; empty: where the refresh address leads."""
+    digest: str = field(default="", compare=False)
+    """Of what the spec says, whatever the policy's name."""
 
 
 class Condition(NamedTuple):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidatorFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from meshcache.policy import values as v
 from meshcache.policy.compiled import TARGETS
@@ -147,6 +154,10 @@ class Partition(Strict):
             return border
         found: Partition = handler(value)
         return found
+
+    @model_serializer
+    def _written(self) -> str | dict[str, str]:
+        return self._word or {"header": self.header}
 
 
 class KeyModel(Strict):

@@ -3,50 +3,29 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from meshcache.experiment.assignment import AssignedBy, Assigner, cookie_value
+from meshcache.experiment.assignment import AssignedBy
+from meshcache.experiment.exposure import Counted
+from meshcache.experiment.overlay import Adoption, Overlay
 from meshcache.policy.identity import Identities
+from meshcache.policy.layers import SingleAssignment, binds, layer_of, unit_of
 from meshcache.policy.routing import RouteIndex
+from meshcache.policy.selection import Selection, namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from meshcache.experiment.exposure import Exposure
-    from meshcache.message import Headers, Request
-    from meshcache.policy.compiled import CacheStatus, Config, Experiment, Policy, Route, UnitSource
+    from meshcache.message import Request
+    from meshcache.policy.compiled import CacheStatus, Config, Experiment, Policy, Route
 
 __all__ = ["SCORE_HEADER", "AssignedBy", "Selection", "Snapshot", "namespace", "parse_score", "unit_of"]
 
 SCORE_HEADER = "x-user-score"
 _SCORE = re.compile(r"[-+]?(?:[0-9]{1,20}\.?[0-9]{0,30}|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
-
-
-class Selection(NamedTuple):
-    """What the policies in force say about one request."""
-
-    route: str = ""
-    """Empty when no route matches."""
-    policy: Policy | None = None
-    """None: the request is not cached."""
-    experiment: str = ""
-    """Empty when the route has no experiment."""
-    arm: str = ""
-    """Empty when the route has no experiment."""
-    how: AssignedBy = AssignedBy.NONE
-    score: float | None = None
-    """The caller's score between 0 and 1; None when absent, not one number, or from an untrusted peer."""
-    namespace: bytes = b""
-    """Part of every storage key: route, experiment and arm, so that arms never share entries."""
-    exposures: tuple[Exposure, ...] = ()
-    """The experiments in which the request counts."""
-
-
-def namespace(route: str, experiment: str = "", arm: str = "") -> bytes:
-    """The three names, each behind its length (2 bytes, big endian), so that no two sets of names give one value."""
-    return b"".join(len(part).to_bytes(2, "big") + part for part in (route.encode(), experiment.encode(), arm.encode()))
 
 
 def parse_score(text: str) -> float | None:
@@ -59,55 +38,16 @@ def parse_score(text: str) -> float | None:
     return min(max(value, 0.0), 1.0)
 
 
-def unit_of(sources: Iterable[UnitSource], headers: Headers) -> bytes | None:
-    """The request's unit: the first source that is present and not empty, marked with its kind and name.
-
-    The mark keeps a cookie from standing for the header of the same value.
-    """
-    for source in sources:
-        value = headers.get(source.name) if source.kind == "header" else cookie_value(headers, source.name)
-        if value:
-            return source.mark + value.encode("utf-8", "surrogatepass")
-    return None
-
-
-class _Assignment:
-    """An experiment made ready for requests: every selection it can give is built beforehand."""
-
-    __slots__ = ("assigner", "forced", "hashed", "no_unit", "units")
-
-    def __init__(self, experiment: Experiment, secret: bytes) -> None:
-        def selections(how: AssignedBy) -> tuple[Selection, ...]:
-            return tuple(
-                Selection(
-                    route=experiment.route,
-                    policy=arm.policy,
-                    experiment=experiment.name,
-                    arm=arm.name,
-                    how=how,
-                    namespace=namespace(experiment.route, experiment.name, arm.name),
-                )
-                for arm in experiment.arms
-            )
-
-        self.units = experiment.units
-        self.assigner = Assigner(secret, experiment.name, [(arm.name, arm.weight) for arm in experiment.arms])
-        self.hashed = selections(AssignedBy.HASHED)
-        self.no_unit = selections(AssignedBy.NO_UNIT)[0]
-        self.forced = tuple(
-            (header, value, selection)
-            for arm, selection in zip(experiment.arms, selections(AssignedBy.FORCED), strict=True)
-            for header, value in arm.force
-        )
-
-
 class _Target:
     """Where a match leads: a route and what is decided on it."""
 
     __slots__ = ("assignment", "plain")
 
-    def __init__(self, route: Route, assignment: _Assignment | None) -> None:
-        self.plain = Selection(route=route.name, policy=route.policy, namespace=namespace(route.name))
+    def __init__(self, route: Route, assignment: SingleAssignment | None, adoption: Adoption | None) -> None:
+        home = namespace(route.name)
+        if adoption is not None and route.policy is not None and adoption.policy == route.policy.digest:
+            home = adoption.namespace
+        self.plain = Selection(route=route.name, policy=route.policy, namespace=home)
         self.assignment = assignment
 
 
@@ -141,37 +81,75 @@ class Snapshot:
         self._lookup_budget = max((policy.tiers.deadline() for policy in policies.values()), default=0.0)
         self.routes = routes
         self.experiments = experiments
-        assignments = {experiment.route: _Assignment(experiment, secret) for experiment in experiments}
-        targets = [(route, _Target(route, assignments.get(route.name))) for route in routes]
-        self._index = RouteIndex((match, target) for route, target in targets for match in route.matches)
+        # Matches lead to a place, so that what stands there can be exchanged without a new index.
+        self._index = RouteIndex((match, place) for place, route in enumerate(routes) for match in route.matches)
+        self._layers = {experiment.name: layer_of(experiment, secret) for experiment in experiments}
+        self._lay({})
+
+    def with_overlays(self, overlays: Mapping[str, Overlay], adoptions: Iterable[Adoption] = ()) -> Snapshot:
+        """The same policies with what has been decided about experiments (by name) on top. Cheap: nothing is compiled.
+
+        What was decided about another text of an experiment than the one in force does not bind; what bound before
+        then goes on, since it is this set that is behind.
+        """
+        made = copy(self)
+        layers = {}
+        for name, layer in self._layers.items():
+            overlay = overlays.get(name)
+            if overlay is not None and not binds(overlay, layer.experiment):
+                overlay = layer.overlay
+            layers[name] = layer.overlaid(overlay)
+        made._layers = layers
+        made._lay({adoption.route: adoption for adoption in adoptions})
+        return made
+
+    def _lay(self, adoptions: Mapping[str, Adoption]) -> None:
+        self._assignments = {layer.experiment.route: SingleAssignment(layer) for layer in self._layers.values()}
+        self._targets = tuple(
+            _Target(route, self._assignments.get(route.name), adoptions.get(route.name)) for route in self.routes
+        )
+        self.weights = MappingProxyType({name: layer.weights for name, layer in self._layers.items()})
+        """The shares of each experiment's arms in force, in any measure, in the order of its arms."""
+        self.overlays = MappingProxyType(
+            {name: layer.overlay for name, layer in self._layers.items() if layer.overlay is not None}
+        )
+        """What has been decided and binds, by experiment."""
+        self.counted: Mapping[str, Counted] = MappingProxyType(
+            {
+                name: Counted(name, layer.experiment.spec_hash, layer.overlay.epoch, layer.arms)
+                for name, layer in self._layers.items()
+                if layer.counting and layer.overlay is not None
+            }
+        )
+        """The experiments whose requests are counted now."""
+
+    def adoption(self, experiment: str, arm: str) -> Adoption | None:
+        """What is to be remembered when `arm` is promoted, so that its entries stay; None when there is no such arm."""
+        layer = self._layers.get(experiment)
+        if layer is None or arm not in layer.arms:
+            return None
+        selection = self._assignments[layer.experiment.route].promoted(layer.arms.index(arm))
+        policy = selection.policy
+        return None if policy is None else Adoption(selection.route, policy.digest, selection.namespace)
 
     def select(self, request: Request) -> Selection:
         """Route, arm, policy and score of `request`. Never raises, whatever the request holds."""
         headers = request.headers
-        target = self._index.find(request.authority, request.path, request.method, headers)
-        if target is None:
+        place = self._index.find(request.authority, request.path, request.method, headers)
+        if place is None:
             selection = _NO_ROUTE
-        elif target.assignment is None:
-            selection = target.plain
         else:
-            selection = self._assign(target.assignment, request)
+            target = self._targets[place]
+            if target.assignment is None:
+                selection = target.plain
+            else:
+                selection = target.assignment.select(request, self.config.trust.canary)
         score_text = headers.get(SCORE_HEADER)
         if score_text is not None and self.config.trust.score.trusts(request.peer):
             score = parse_score(score_text)
             if score is not None:
                 return selection._replace(score=score)
         return selection
-
-    def _assign(self, assignment: _Assignment, request: Request) -> Selection:
-        headers = request.headers
-        for header, value, selection in assignment.forced:
-            # A header sent twice reads "v1, v2" here and equals no value, since values hold no comma.
-            if headers.get(header) == value and self.config.trust.canary.trusts(request.peer):
-                return selection
-        unit = unit_of(assignment.units, headers)
-        if unit is None:
-            return assignment.no_unit
-        return assignment.hashed[assignment.assigner.choose(unit)]
 
     def shown_to(self, request: Request) -> CacheStatus:
         """How much of `cache-status` the caller sees."""
