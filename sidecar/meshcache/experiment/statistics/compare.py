@@ -11,6 +11,7 @@ import numpy as np
 
 from meshcache.experiment.metric import QUANTILES, Metric
 from meshcache.experiment.statistics import adjustment, quantiles, ratios
+from meshcache.experiment.statistics.boundary import factor
 from meshcache.experiment.statistics.interval import NOTHING, Interval, without_limits
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ class Comparison:
     """Candidate over baseline, minus 1."""
     lack: Lack
     standard_error: float = nan
-    """Of the absolute difference; NaN for quantiles."""
+    """Of the absolute difference; for quantiles as the width of the interval has it."""
     time: float = nan
-    """Intrinsic time in requests, at which the boundary was looked up; NaN for quantiles."""
+    """The intrinsic time in requests at which the boundary was looked up."""
     requests: tuple[int, int] = (0, 0)
     """Of candidate and baseline."""
     reduction: float = 0.0
@@ -155,4 +156,15 @@ def _quantile(
         ratio = without_limits(one.value / other.value - 1)
         return Comparison(metric, *estimates, difference, ratio, lack, requests=requests)
     absolute, relative = quantiles.differences(one, other, alpha)
-    return Comparison(metric, one.interval(alpha), other.interval(alpha), absolute, relative, lack, requests=requests)
+    time = one.samples * other.samples / (one.samples + other.samples)
+    return Comparison(
+        metric,
+        one.interval(alpha),
+        other.interval(alpha),
+        absolute,
+        relative,
+        lack,
+        standard_error=(absolute.high - absolute.low) / 2 / float(factor(time, alpha)),
+        time=time,
+        requests=requests,
+    )
