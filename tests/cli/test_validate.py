@@ -52,7 +52,8 @@ def test_errors_have_places_and_the_status_is_1(capsys: pytest.CaptureFixture[st
 def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     status, out, _ = run(capsys, "validate", "--json", str(SHIPPED))
     assert status == 0
-    assert json.loads(out) == {"ok": True, "files": 4, "documents": 6, "policies": 2, "routes": 2, "experiments": 1}
+    counts = {"files": 4, "documents": 6, "policies": 2, "routes": 2, "experiments": 1}
+    assert json.loads(out) == {"ok": True, **counts, "errors": [], "warnings": []}
 
     (tmp_path / "a.yaml").write_text(BAD)
     status, out, err = run(capsys, "validate", "--json", str(tmp_path))
@@ -67,6 +68,24 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         "message": "unknown field",
         "hint": "did you mean maxTtl?",
     }
+
+
+def test_what_is_never_reached_is_warned_about(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "apiVersion: meshcache.dev/v1alpha1\nkind: CacheRoute\nmetadata: {name: r}\nspec:\n  match:\n"
+        "    - path: {prefix: /a}\n    - path: {regex: '/a/[0-9]+'}\n"
+    )
+    status, out, err = run(capsys, "validate", str(file))
+    assert (status, out[:3]) == (0, "ok:")
+    assert err.startswith(f"warning: {file}:7:7: spec.match[1]: is never reached: an earlier match of this route at")
+    assert len(err.splitlines()) == 1
+    assert run(capsys, "validate", "--strict", str(file))[:2] == (1, "")
+    assert run(capsys, "validate", "--strict", str(SHIPPED))[0] == 0
+    status, out, _ = run(capsys, "validate", "--json", str(file))
+    assert (status, json.loads(out)["warnings"][0]["line"]) == (0, 7)
+    status, out, _ = run(capsys, "validate", "--json", "--strict", str(file))
+    assert (status, json.loads(out)["ok"]) == (1, False)
 
 
 def test_several_paths_are_one_set(capsys: pytest.CaptureFixture[str]) -> None:

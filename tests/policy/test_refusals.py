@@ -338,6 +338,53 @@ def test_the_head_of_a_document(text: str, told: str) -> None:
     assert any(told in line for line in errors_of(text))
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (POLICY.replace("kind", "Kind"), "kind: required field is missing (write kind, not Kind)"),
+        (POLICY.replace("apiVersion: meshcache.dev/v1alpha1\n", ""), "(write apiVersion: meshcache.dev/v1alpha1)"),
+        (POLICY.replace("spec: {}", "freshness: {}"), "a.yaml:4:1: freshness: unknown field (it belongs to spec)"),
+        (POLICY.replace("{}", "{maxTtl: 1s}"), "spec.maxTtl: unknown field (it belongs to spec.freshness)"),
+        (POLICY.replace("{}", "{status: 404}"), "(it belongs to spec.freshness.negative[])"),
+        (POLICY.replace("{}", "{match: []}"), "spec.match: unknown field (it belongs to a CacheRoute, this is a Ca"),
+        (
+            POLICY.replace("{}", "\n  freshness:\n    maxTtl:1h\n"),
+            "6:5: spec.freshness: expected a mapping, got the text",
+        ),
+        (POLICY.replace("{}", "\n  freshness:\n    maxTtl:1h\n"), "(put a blank behind the colon)"),
+        (POLICY.replace("{}", "\n  freshness:\n\tmaxTtl: 1h\n"), "a.yaml:6:1: a tab is used for indentation"),
+        (POLICY.replace("{}", "\n  a:\n    b: 1h\n   c: 1\n"), "(the fields of one mapping begin in the same column)"),
+        (POLICY.replace("{}", "{key: {query: {include: [*]}}}"), '(text that begins with * goes in quotes: "*")'),
+        (
+            POLICY.replace("{}", "{key: {host: 'no'}}"),
+            "spec.key.host: expected true or false, got the text 'no' (write false)",
+        ),
+        (
+            POLICY.replace("{}", "{key: {headers: a}}"),
+            "spec.key.headers: expected a list, got the text 'a' (write [a])",
+        ),
+        (POLICY.replace("{}", "{key: {headers: {a: b}}}"), "(put - in front of each member, or [ ] around them)"),
+        (
+            POLICY.replace("{}", "{tiers: [hot]}"),
+            "spec.tiers: expected a mapping, got a list (its fields are hot, warm, cold)",
+        ),
+        (POLICY.replace("{}", "{freshness: {maxTtl: 5 min}}"), "with no blank: write 5m"),
+        (POLICY.replace("{}", "{freshness: {maxTtl: 10sec}}"), "with no blank: write 10s"),
+        (POLICY.replace("{}", "{freshness: {maxTtl: 20MS}}"), "with no blank: write 20ms"),
+        (POLICY.replace("{}", "{refresh: {maxConcurrent: '8'}}"), "got the text '8' (write 8)"),
+        (ROUTE.replace("{match: [{}]}", "{}"), "spec.match: required field is missing (write match: [...])"),
+        (
+            ROUTE.replace("[{}]", "[{}], policyRef: p"),
+            "spec.policyRef: expected a mapping, got the text 'p' (write {name: p})",
+        ),
+        (ROUTE.replace("[{}]", "[{path: /a}]"), "got the text '/a' (its fields are exact, prefix, regex)"),
+    ],
+)
+def test_mistakes_that_are_often_made_have_a_hint(text: str, told: str) -> None:
+    (error,) = errors_of(text)
+    assert told in error
+
+
 def test_names_are_unique_within_a_kind() -> None:
     assert errors_of(POLICY, ("b.yaml", POLICY)) == [
         "b.yaml:3:18: metadata.name: a CachePolicy named p is already defined at a.yaml:3"

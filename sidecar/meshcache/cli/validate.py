@@ -27,16 +27,20 @@ def validate(
             show_default=False,
         ),
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are failures, too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Check policy files: everything that is wrong, with file, line, column and field.
 
-    All paths together are one set: references between them are resolved.
+    All paths together are one set: references between them are resolved. Matches that no request can reach are warned
+    about. The exit status is 0 when all is well, 1 for errors, and with --strict for warnings.
 
     Example: meshcache validate policies/
     """
     from meshcache.policy.compile import compile_documents
+    from meshcache.policy.documents import parse_documents
     from meshcache.policy.errors import PolicyError, PolicyErrors
+    from meshcache.policy.shadows import warnings
     from meshcache.policy.sources import read_files
 
     given = paths or [Path("policies")]
@@ -51,15 +55,24 @@ def validate(
     except PolicyErrors as refused:
         if json:
             typer.echo(
-                json_module.dumps({"ok": False, "errors": [_plain(error) for error in refused.errors]}, indent=2)
+                json_module.dumps(
+                    {"ok": False, "errors": [_plain(error) for error in refused.errors], "warnings": []}, indent=2
+                )
             )
         else:
             typer.echo(str(refused), err=True)
         raise typer.Exit(1) from None
     counts = _counts(documents, snapshot)
+    warned = warnings(parse_documents(documents)[0], snapshot.routes)
+    failed = strict and bool(warned)
     if json:
-        typer.echo(json_module.dumps({"ok": True, **counts}, indent=2))
-        return
+        result = {"ok": not failed, **counts, "errors": [], "warnings": [_plain(one) for one in warned]}
+        typer.echo(json_module.dumps(result, indent=2))
+        raise typer.Exit(1 if failed else 0)
+    for one in warned:
+        typer.echo(f"warning: {one}", err=True)
+    if failed:
+        raise typer.Exit(1)
     typer.echo(
         f"ok: {_number(counts['documents'], 'document')} in {_number(counts['files'], 'file')}: "
         f"{_number(counts['policies'], 'policy', 'policies')}, {_number(counts['routes'], 'route')}, "

@@ -157,6 +157,19 @@ def parse_file(name: str, text: str) -> tuple[list[Document], list[PolicyError]]
     return documents, []
 
 
+_SYNTAX = (
+    ("scanning an alias", 'text that begins with * goes in quotes: "*"'),
+    ("scanning an anchor", "text that begins with & goes in quotes"),
+    ("block mapping did not find expected key", "the fields of one mapping begin in the same column"),
+    ("block collection did not find expected '-'", "the members of one list begin in the same column"),
+    ("mapping values are not allowed", "text that holds a colon and a blank goes in quotes"),
+    ("cannot start any token", "text that begins with @, ` or % goes in quotes"),
+    ("flow mapping did not find", "a { is not closed, or a comma is missing"),
+    ("flow sequence did not find", "a [ is not closed, or a comma is missing"),
+    ("quoted scalar found unexpected end", "a quotation mark is not closed"),
+)
+
+
 def _syntax_error(name: str, text: str, error: yaml.MarkedYAMLError) -> PolicyError:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
@@ -165,7 +178,8 @@ def _syntax_error(name: str, text: str, error: yaml.MarkedYAMLError) -> PolicyEr
     if "\t" in here[: len(here) - len(here.lstrip())]:
         return PolicyError(name, line, column, "", "a tab is used for indentation", "YAML wants spaces")
     problem = " ".join(part for part in (error.context, error.problem) if part)
-    return PolicyError(name, line, column, "", f"not valid YAML: {problem}")
+    hint = next((hint for mark, hint in _SYNTAX if mark in problem), "")
+    return PolicyError(name, line, column, "", f"not valid YAML: {problem}", hint)
 
 
 def _bad_character(name: str, text: str, error: yaml.reader.ReaderError) -> PolicyError:

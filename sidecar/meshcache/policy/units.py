@@ -10,6 +10,10 @@ from decimal import Decimal
 
 # GEP-2257, "Gateway API Duration Format": one to four components of a whole number and a unit.
 _DURATION = re.compile(r"(?:[0-9]{1,5}(?:h|ms|m|s)){1,4}", re.ASCII)
+_WORDS_OF_TIME = re.compile(
+    r"([0-9]{1,5}) ?(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|msecs?|millis|milliseconds?)",
+    re.ASCII | re.IGNORECASE,
+)
 _COMPONENT = re.compile(r"([0-9]{1,5})(h|ms|m|s)", re.ASCII)
 _MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
@@ -54,6 +58,10 @@ def parse_duration(value: object) -> float:
         raise ValueError(f"days are not a unit of duration: write {int(value[:-1]) * 24}h")
     if len(value) < 20 and "." in value:
         raise ValueError(f"a duration has no fractions, got {_shown(value)}; write 1500ms or 1s500ms for 1.5 seconds")
+    words = _WORDS_OF_TIME.fullmatch(value)
+    if words is not None:
+        unit = "ms" if words[2].lower().startswith(("mil", "ms")) else words[2][0].lower()
+        raise ValueError(f"the units of a duration are h, m, s and ms, with no blank: write {words[1]}{unit}")
     raise ValueError(
         f"expected a duration of up to four parts in h, m, s or ms, such as 30s or 1h30m, got {_shown(value)}"
     )
