@@ -293,13 +293,13 @@ def test_a_request_goes_on_with_validators() -> None:
 
 
 def test_a_response_goes_on_copied_or_not() -> None:
-    copied = parsed(wire.pass_on(Pass("meshcache; fwd=uri-miss; stored", copy=True)))
+    copied = parsed(wire.pass_on(Pass("meshcache; fwd=uri-miss; stored", copy=True), wire.See.BODY))
     assert options(copied.response_headers.response.header_mutation) == [
         ("cache-status", b"meshcache; fwd=uri-miss; stored", False)
     ]
     assert copied.mode_override.response_body_mode == ProcessingMode.STREAMED
     assert copied.mode_override.response_trailer_mode == ProcessingMode.SEND
-    plain = parsed(wire.pass_on(Pass("meshcache; fwd=uri-miss")))
+    plain = parsed(wire.pass_on(Pass("meshcache; fwd=uri-miss"), wire.See.NOTHING))
     assert not plain.HasField("mode_override")
 
 

@@ -11,10 +11,11 @@ from meshcache.policy.documents import Documents
 from meshcache.policy.errors import PolicyErrors
 
 HEAD = "apiVersion: meshcache.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n"
+COST = "  cost: {perOriginRequest: 0.002, currency: USD}"
 POLICIES = "\n---\n".join(
     (
-        HEAD.format(kind="CachePolicy", name="old") + "  freshness: {defaultTtl: 60s}",
-        HEAD.format(kind="CachePolicy", name="new") + "  freshness: {defaultTtl: %s}",
+        HEAD.format(kind="CachePolicy", name="old") + "  freshness: {defaultTtl: 60s}\n" + COST,
+        HEAD.format(kind="CachePolicy", name="new") + "  freshness: {defaultTtl: %s}\n" + COST,
         HEAD.format(kind="CacheRoute", name="r") + "  match: [{path: {prefix: /}}]\n  policyRef: {name: old}",
         HEAD.format(kind="CacheExperiment", name="e") + "  routeRef: {name: r}\n  unit: [{header: x-user-id}]\n%s",
     )
@@ -121,6 +122,28 @@ def test_bounds_are_in_the_unit_of_the_metric() -> None:
     )
     assert found.ramp == (RampStep(0.005, 1800.0),)
     assert (found.warmup, found.on_breach, found.on_win, found.confidence) == (60.0, "rollback", "promote", 0.99)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ("", r"a.yaml:\d+:\d+: spec.primary.metric: costSaved needs `cost` in the policy of every arm; old has none"),
+        (
+            "  cost: {perOriginRequest: 0.002, currency: EUR}",
+            r"spec.arms\[1\].policyRef: the origin costs USD here and EUR in the arm control",
+        ),
+    ],
+)
+def test_cost_is_compared_only_where_it_can_be(changed: str, told: str) -> None:
+    text = POLICIES.replace(COST, changed, 1) % (
+        "1m",
+        TWO % (90, 10) + "  primary: {metric: costSaved, direction: increase}",
+    )
+    with pytest.raises(PolicyErrors, match=told):
+        compile_documents(Documents.of([("a.yaml", text)]), generation=1, secret=b"s")
+    assert (
+        experiment(TWO % (90, 10) + "  primary: {metric: costSaved, direction: increase}").arms[1].policy.cost == 0.002
+    )
 
 
 def test_another_way_to_write_the_same_is_the_same_experiment() -> None:

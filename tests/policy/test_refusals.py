@@ -167,7 +167,15 @@ def test_a_password_is_never_repeated() -> None:
             "via: expected a name, got 'http://replica:80'",
         ),
         ("collapse: {waits: 1s}", "spec.collapse.waits: unknown field"),
-        ("cost: {}", "spec.cost: not supported yet"),
+        ("cost: {currency: USD}", "spec.cost.perOriginRequest: required field is missing"),
+        (
+            "cost: {perOriginRequest: -1, currency: USD}",
+            "spec.cost.perOriginRequest: expected an amount of money such as 0.002, got -1",
+        ),
+        (
+            "cost: {perOriginRequest: 0.002, currency: dollars}",
+            "spec.cost.currency: expected the code of a currency such as USD, got 'dollars'",
+        ),
         ("confidence: {}", "spec.confidence: not supported yet"),
     ],
 )

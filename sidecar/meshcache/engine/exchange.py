@@ -15,6 +15,7 @@ from meshcache.engine.phases.response import ResponsePhase
 from meshcache.engine.phases.state import State
 
 if TYPE_CHECKING:
+    from meshcache.engine.account import Account
     from meshcache.engine.cache import Cache
     from meshcache.engine.outcome import Answer, Forward, Pass, Wait
     from meshcache.message import Request, Response
@@ -33,6 +34,11 @@ class Exchange:
     def request(self) -> Request:
         """The request, as the origin sees it."""
         return self._state.request
+
+    @property
+    def account(self) -> Account | None:
+        """What the request shows of an experiment; None as long as it counts in none."""
+        return self._state.account
 
     # -- the request -------------------------------------------------------------------------------------------
 

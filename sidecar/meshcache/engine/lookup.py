@@ -22,6 +22,7 @@ from meshcache.rfc.negotiation import accepts_codings
 from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
+    from meshcache.engine.account import Account
     from meshcache.engine.key import CacheKey
     from meshcache.engine.purge_state import Born
     from meshcache.message import Request
@@ -55,6 +56,7 @@ class Lookup:
         "_parts_at",
         "_request",
         "_stack",
+        "account",
         "epochs",
         "index",
         "key",
@@ -80,8 +82,12 @@ class Lookup:
         now: float,
         subject: bytes = b"",
         shown: CacheStatus = "standard",
+        account: Account | None = None,
     ) -> None:
-        """`subject` is the keyed hash of the person whom the key holds, `shown` how much the client is told."""
+        """`subject` is the keyed hash of the person whom the key holds, `shown` how much the client is told.
+
+        `account` is what the request shows of an experiment, if it counts in one.
+        """
         self._stack = stack
         self._request = request
         self.selection = selection
@@ -91,6 +97,7 @@ class Lookup:
         self.now = now
         self.subject = subject
         self.shown = shown
+        self.account = account
         self.index: VariantIndex | None = None
         """The resource's variants, when there are any."""
         self.wanted = wanted_ranges(request)
@@ -221,6 +228,7 @@ class Lookup:
             epochs=self.epochs,
             index=self.index,
             subject=self.subject,
+            account=self.account,
         )
 
     def _places(self) -> list[tuple[bytes, Selecting]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
+    from meshcache.engine.account import Account
     from meshcache.engine.epochs import Epochs
     from meshcache.engine.key import CacheKey
     from meshcache.engine.records import VariantIndex
@@ -30,6 +31,8 @@ class Target(msgspec.Struct, frozen=True):
     """The resource's variants as the look-up saw them."""
     subject: bytes = b""
     """Keyed hash of the person whom the key holds; empty for none."""
+    account: Account | None = None
+    """What the request shows of an experiment; what is fetched for it, or behind its back, is told to it."""
 
     def at(self, epochs: Epochs, now: float) -> Target:
         """The same for a request that goes out `now`, under the epochs read for it."""

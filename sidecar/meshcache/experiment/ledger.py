@@ -31,7 +31,7 @@ import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from meshcache.experiment.bins import BINS, bin_of
+from meshcache.experiment.bins import BINS, HIGHEST, bin_of
 
 if TYPE_CHECKING:
     from meshcache.experiment.exposure import Exposure
@@ -178,7 +178,10 @@ class Book:
         return self._arms
 
     def count(self, exposure: Exposure, seen: Observation, now: float) -> None:
-        """Count one request that came to its end at `now`, Unix seconds. An arm that there is none of is left out."""
+        """Count one request that came to its end at `now`, Unix seconds. An arm that there is none of is left out.
+
+        A latency above `bins.HIGHEST` counts as that in every respect.
+        """
         arm = exposure.arm
         if not 0 <= arm < self._arms:
             return
@@ -187,7 +190,7 @@ class Book:
         counters = self._counters
         at = row * _WIDTH
         counters[at] += 1
-        latency = seen.latency
+        latency = min(seen.latency, HIGHEST)
         counters[at + _LATENCY] += int(latency * 1e6)
         counters[at + _SQUARE] += int(latency * latency * 1e6)
         tier = seen.tier

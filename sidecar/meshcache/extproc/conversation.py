@@ -29,6 +29,7 @@ from meshcache.extproc.options import METHOD, SERVICE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from meshcache.engine.account import Account
     from meshcache.engine.cache import Cache
     from meshcache.engine.exchange import Exchange
     from meshcache.engine.outcome import Forward
@@ -48,10 +49,29 @@ _PASS: dict[str | None, bytes] = {
 """For each kind of message, the reply that changes nothing."""
 
 
+_LONGEST_LENGTH: Final = 12
+"""Digits of a `content-length`."""
 _LEAST_PATIENCE: Final = 0.02
 """Seconds for the first chunk of an answer, however long the look-up took."""
 HEAD_START: Final = 0.05
 """Seconds by which a look-up ends before Envoy gives up. What `envoy.timeouts` adds to the deadlines is twice that."""
+
+
+def rest_of(account: Account, response: Response, *, copied: bool = False) -> wire.See:
+    """How much of a response is to be seen for its request to be counted; what its head shows is taken down.
+
+    The bytes of a body that nobody copies are those that its head announces; without that, they have to be seen.
+    """
+    account.failed(failed=response.status >= 500)
+    if response.complete or response.status == 101:
+        return wire.See.NOTHING
+    if copied:
+        return wire.See.BODY
+    announced = (response.headers.get("content-length") or "") if response.from_origin else "0"
+    if not announced.isdecimal() or len(announced) > _LONGEST_LENGTH:
+        return wire.See.BODY
+    account.received(int(announced))
+    return wire.See.END
 
 
 class Edge(Protocol):
@@ -112,12 +132,25 @@ class ExternalProcessor:
             await context.write(_PASS.get(message.WhichOneof("request"), wire.PASS_REQUEST))
             return
         began = time.perf_counter()
-        until = began + self._patience
-        waited = False
-        exchange: Exchange | None = None
-        large: LargeAnswer | None = None
         try:
             exchange = self._cache.open(self._edge.request_of(message))
+        except Exception as error:
+            self._on_error("request", error)
+            await context.write(wire.PASS_REQUEST)
+            return
+        try:
+            await self._lead(exchange, began, context)
+        finally:
+            # However it ends, and once: what the request has shown of an experiment.
+            if exchange.account is not None:
+                exchange.account.settle(time.perf_counter() - began)
+
+    async def _lead(self, exchange: Exchange, began: float, context: Context) -> None:
+        """Answer a stream that has begun with a request, at `began` by `time.perf_counter`."""
+        until = began + self._patience
+        waited = False
+        large: LargeAnswer | None = None
+        try:
             outcome = exchange.start()
             if outcome is None:
                 outcome = await self._search(exchange)
@@ -132,22 +165,32 @@ class ExternalProcessor:
                 reply = self._edge.answer(outcome) if isinstance(outcome, Answer) else wire.forward(outcome)
             if not waited and outcome.decision is not Decision.BYPASS:
                 self._cache.meter.stage(Stage.LOOKUP, time.perf_counter() - began)
+            account = exchange.account
+            if account is not None:
+                account.decided(outcome)
         except Exception as error:
             self._on_error("request", error)
-            if exchange is not None:
-                exchange.close()
-            await context.write(wire.PASS_REQUEST)
+            exchange.close()
+            if exchange.account is not None:
+                exchange.account.forwarded()
+            await self._let_go(exchange.account, context)
             return
         except asyncio.CancelledError:
             # The client has left: others may wait for what this request was to bring.
-            if exchange is not None:
-                exchange.close()
+            exchange.close()
             raise
         if large is not None:
-            await large.send(reply, context)
+            try:
+                await large.send(reply, context)
+            finally:
+                if large.lost and account is not None:
+                    account.failed()
             return
-        if isinstance(outcome, Answer) or not outcome.watch:
+        if isinstance(outcome, Answer):
             await context.write(reply)
+            return
+        if not outcome.watch:
+            await self._let_go(account, context)
             return
         try:
             await context.write(reply)
@@ -195,6 +238,28 @@ class ExternalProcessor:
         except TimeoutError:
             return exchange.forward_unseen()
 
+    async def _let_go(self, account: Account | None, context: Context) -> None:
+        """Let the request go to the origin; if it counts, what comes of it is seen, and nothing is done with that."""
+        if account is None:
+            await context.write(wire.PASS_REQUEST)
+            return
+        await context.write(wire.WATCH_REQUEST)
+        while True:
+            message: Any = await context.read()
+            if message is EOF:
+                raise asyncio.CancelledError
+            kind = message.WhichOneof("request")
+            reply, last = _PASS.get(kind, wire.PASS_REQUEST), kind == "response_trailers"
+            if kind == "response_headers":
+                see = rest_of(account, self._edge.response_of(message))
+                reply, last = wire.UNCHANGED[see], see is wire.See.NOTHING
+            elif kind == "response_body":
+                account.received(len(message.response_body.body))
+                last = message.response_body.end_of_stream
+            await context.write(reply)
+            if last:
+                return
+
     async def _response(self, exchange: Exchange, context: Context) -> None:
         while True:
             message: Any = await context.read()
@@ -207,6 +272,9 @@ class ExternalProcessor:
                 self._on_error(kind or "unknown", error)
                 exchange.close()
                 reply, last = _PASS.get(kind, wire.PASS_RESPONSE), kind == "response_headers"
+                if last and exchange.account is not None:
+                    see = rest_of(exchange.account, self._edge.response_of(message))
+                    reply, last = wire.UNCHANGED[see], see is wire.See.NOTHING
             try:
                 await context.write(reply)
             finally:
@@ -227,6 +295,8 @@ class ExternalProcessor:
                 whole = await large_answers.whole(self._cache, outcome, span)
         if whole is not None:
             return self._edge.answer(whole)
+        if exchange.account is not None:
+            exchange.account.failed()
         return wire.PASS_RESPONSE if outcome.decision is Decision.STALE_IF_ERROR else wire.UNAVAILABLE
 
     def _end(self, exchange: Exchange, kind: str | None) -> None:
@@ -248,6 +318,8 @@ class ExternalProcessor:
         """The reply to one message of the response phase, and whether nothing more of the stream matters."""
         if kind == "response_body":
             part = message.response_body
+            if exchange.account is not None:
+                exchange.account.received(len(part.body))
             exchange.on_body(part.body)
             return wire.PASS_RESPONSE_BODY, part.end_of_stream
         if kind == "response_headers":
@@ -255,11 +327,19 @@ class ExternalProcessor:
             outcome = await exchange.on_response(response)
             if isinstance(outcome, Wait):
                 outcome = await self._ask_anew(exchange, outcome.seconds, context)
+            account = exchange.account
             if isinstance(outcome, Answer):
+                if account is not None:
+                    account.decided(outcome)
                 return await self._answer_late(exchange, outcome), True
+            see = wire.See.NOTHING
+            if account is not None:
+                see = rest_of(account, response, copied=outcome.copy)
+            elif outcome.copy:
+                see = wire.See.BODY
             if room(message.response_headers, (("cache-status", outcome.cache_status),)):
-                return wire.pass_on(outcome), not outcome.copy
-            return wire.UNCHANGED_COPY if outcome.copy else wire.PASS_RESPONSE, not outcome.copy
+                return wire.pass_on(outcome, see), see is wire.See.NOTHING
+            return wire.UNCHANGED[see], see is wire.See.NOTHING
         if kind == "response_trailers":
             # Trailers end a body whose last chunk did not say so.
             return wire.PASS_RESPONSE_TRAILERS, True

@@ -30,6 +30,8 @@ class LargeAnswer:
     """An answer in pieces, of which the first is at hand. `send` must follow."""
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None], flights: Flights) -> None:
+        self.lost = False
+        """Whether the answer was broken off because a piece of it could not be read."""
         self._first = first
         self._rest = rest
         self._flights = flights
@@ -49,6 +51,7 @@ class LargeAnswer:
                     piece = following
                 await _write(context, streamed.body(piece, end=True))
         except BodyLostError as error:
+            self.lost = True
             # An error and no end: after a stream that ends well Envoy would wait, and the client with it.
             await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
         finally:

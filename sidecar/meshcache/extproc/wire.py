@@ -7,8 +7,9 @@ of the same type, so the appended bytes add header fields to the reply before th
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
@@ -247,14 +248,25 @@ def continue_request(set_fields: Iterable[Field] = (), remove: Iterable[str] = (
     return _bytes(reply)
 
 
-def continue_response(set_fields: Iterable[Field] = (), remove: Iterable[str] = (), *, copy: bool = False) -> bytes:
-    """Let a response go to the client; with `copy`, Envoy is to show its body as it streams, and its trailers."""
+class See(Enum):
+    """How much Envoy is to show of a response behind its head."""
+
+    NOTHING = auto()
+    END = auto()
+    """Trailers, if there are any. Envoy keeps the stream until the client has all, or has left: seen with 1.40."""
+    BODY = auto()
+    """The body as it streams, and trailers."""
+
+
+def continue_response(set_fields: Iterable[Field] = (), remove: Iterable[str] = (), see: See = See.NOTHING) -> bytes:
+    """Let a response go to the client."""
     reply = ProcessingResponse()
     _change(reply.response_headers, set_fields, remove)
-    if copy:
+    if see is not See.NOTHING:
         reply.mode_override.response_header_mode = ProcessingMode.SEND
-        reply.mode_override.response_body_mode = ProcessingMode.STREAMED
         reply.mode_override.response_trailer_mode = ProcessingMode.SEND
+        if see is See.BODY:
+            reply.mode_override.response_body_mode = ProcessingMode.STREAMED
     return _bytes(reply)
 
 
@@ -307,18 +319,18 @@ _MEMO_LONGEST = 300
 _remembered_forward = lru_cache(maxsize=256)(_forward_with)
 
 
-def pass_on(outcome: Pass) -> bytes:
+def pass_on(outcome: Pass, see: See) -> bytes:
     """The reply that hands the origin's response to the client."""
     # Most responses of one route get the same words; what an origin has added to them may be long and is not kept.
     make = _remembered_pass if len(outcome.cache_status) <= _MEMO_LONGEST else _pass_on
-    return make(outcome.cache_status, outcome.copy, outcome.remove)
+    return make(outcome.cache_status, see, outcome.remove)
 
 
-def _pass_on(cache_status: str, copy: bool, remove: tuple[str, ...]) -> bytes:
+def _pass_on(cache_status: str, see: See, remove: tuple[str, ...]) -> bytes:
     if not cache_status:
         # Not what caches nearer to the origin say either.
-        return continue_response(remove=("cache-status", *remove), copy=copy)
-    return continue_response((("cache-status", cache_status),), remove=remove, copy=copy)
+        return continue_response(remove=("cache-status", *remove), see=see)
+    return continue_response((("cache-status", cache_status),), remove, see)
 
 
 _remembered_pass = lru_cache(maxsize=1024)(_pass_on)
@@ -351,8 +363,8 @@ UNAVAILABLE = _unavailable()
 PASS_REQUEST = continue_request(watch=False)
 WATCH_REQUEST = continue_request(watch=True)
 PASS_RESPONSE = continue_response()
-UNCHANGED_COPY = continue_response(copy=True)
-"""Hands a response on as it is, and copies its body."""
+UNCHANGED: Final = {see: continue_response(see=see) for see in See}
+"""Hands a response on as it is."""
 PASS_REQUEST_BODY = _constant("request_body")
 PASS_RESPONSE_BODY = _constant("response_body")
 PASS_REQUEST_TRAILERS = _constant("request_trailers")

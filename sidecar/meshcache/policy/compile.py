@@ -353,6 +353,8 @@ def compile_policy(manifest: m.CachePolicy) -> c.Policy:
         collapse_wait=spec.collapse.max_wait if spec.collapse.enabled else 0.0,
         refresh_max_concurrent=spec.refresh.max_concurrent,
         refresh_via="" if spec.refresh.via == VIA_ENVOY else spec.refresh.via,
+        cost=0.0 if spec.cost is None else spec.cost.per_origin_request,
+        currency="" if spec.cost is None else spec.cost.currency,
         digest=hashlib.sha256(written(spec).encode()).hexdigest()[:32],
     )
 

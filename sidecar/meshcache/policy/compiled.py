@@ -135,6 +135,10 @@ class Policy:
     refresh_max_concurrent: int = 8
     refresh_via: str = ""
     """The Envoy cluster that refreshes go to; empty: where the refresh address leads."""
+    cost: float = 0.0
+    """Of one request to the origin."""
+    currency: str = ""
+    """In which `cost` is; empty where nothing is said of it."""
     digest: str = field(default="", compare=False)
     """Of what the spec says, whatever the policy's name."""
 

@@ -6,10 +6,11 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
+from meshcache.experiment.metric import Metric
 from meshcache.policy import compiled as c
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from meshcache.policy.documents import Document, Path
     from meshcache.policy.experiment_models import CacheExperiment, ExperimentSpec
@@ -27,6 +28,14 @@ def written(spec: Strict) -> str:
     """
     said = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"extends"})
     return json.dumps(said, sort_keys=True)
+
+
+def _metrics(spec: ExperimentSpec) -> Iterator[tuple[Metric, Path]]:
+    """The metrics that an experiment is judged by, and where they are named."""
+    if spec.primary is not None:
+        yield spec.primary.metric, ("spec", "primary", "metric")
+    for index, guardrail in enumerate(spec.guardrails):
+        yield guardrail.metric, ("spec", "guardrails", index, "metric")
 
 
 class ExperimentCompiler:
@@ -65,6 +74,8 @@ class ExperimentCompiler:
             for unit in spec.unit
         )
         arms = self._arms(document, spec)
+        if len(arms) == len(spec.arms):
+            self._check_cost(document, spec, arms)
         compare = None
         if spec.judged and len(arms) == len(spec.arms):
             arms, compare = self._compare(document, spec, arms)
@@ -122,6 +133,21 @@ class ExperimentCompiler:
                 force_values = tuple((force.header, force.exact) for force in arm.force)
                 arms.append(c.Arm(arm.name, policy, arm.weight, force_values))
         return tuple(arms)
+
+    def _check_cost(self, document: Document, spec: ExperimentSpec, arms: tuple[c.Arm, ...]) -> None:
+        """Refuse arms whose cost cannot be compared: in another currency, or not known where it is judged by."""
+        known = [(arm.policy.currency, index) for index, arm in enumerate(arms) if arm.policy.currency]
+        for currency, index in known[1:]:
+            if currency != known[0][0]:
+                message = f"the origin costs {currency} here and {known[0][0]} in the arm {arms[known[0][1]].name}"
+                self._refuse(document, ("spec", "arms", index, "policyRef"), message, "one currency per experiment")
+        judged = [(metric, path) for metric, path in _metrics(spec) if metric is Metric.COST_SAVED]
+        unknown = next((arm for arm in arms if not arm.policy.currency), None)
+        for metric, path in judged:
+            if unknown is not None:
+                message = f"{metric} needs `cost` in the policy of every arm; {unknown.policy.name} has none"
+                hint = "for example cost: {perOriginRequest: 0.002, currency: USD}"
+                self._refuse(document, path, message, hint)
 
     def _compare(
         self, document: Document, spec: ExperimentSpec, arms: tuple[c.Arm, ...]

@@ -198,10 +198,17 @@ class CollapseSpec(Strict):
     max_wait: Annotated[Duration, AfterValidator(v.max_wait)] = 10.0
 
 
+class CostSpec(Strict):
+    """What the origin costs."""
+
+    per_origin_request: Annotated[float, BeforeValidator(v.amount)]
+    currency: Annotated[str, BeforeValidator(v.currency)]
+
+
 class PolicySpec(Strict):
     """`CachePolicy.spec`."""
 
-    planned: ClassVar[frozenset[str]] = frozenset({"evictionOptions", "admission", "cost", "semantic", "confidence"})
+    planned: ClassVar[frozenset[str]] = frozenset({"evictionOptions", "admission", "semantic", "confidence"})
     extends: Ref | None = None
     eviction: Annotated[
         Literal["lru", "ttl"], BeforeValidator(v.later("lru-k", "sieve", "s3-fifo", "w-tinylfu", "gdsf"))
@@ -212,6 +219,7 @@ class PolicySpec(Strict):
     key: KeyModel = KeyModel()
     collapse: CollapseSpec = CollapseSpec()
     refresh: Refresh = Refresh()
+    cost: CostSpec | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> PolicySpec:

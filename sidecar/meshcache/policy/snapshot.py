@@ -19,6 +19,7 @@ from meshcache.policy.selection import Selection, namespace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from meshcache.experiment.observation import Tally
     from meshcache.message import Request
     from meshcache.policy.compiled import CacheStatus, Config, Experiment, Policy, Route
 
@@ -104,6 +105,9 @@ class Snapshot:
         return made
 
     def _lay(self, adoptions: Mapping[str, Adoption]) -> None:
+        self.tallies: Mapping[str, Tally] = {}
+        """What counts the requests of `counted`, by experiment, as far as it is at hand: whoever installs it sees to
+        that, and may do so later."""
         self._assignments = {layer.experiment.route: SingleAssignment(layer) for layer in self._layers.values()}
         self._targets = tuple(
             _Target(route, self._assignments.get(route.name), adoptions.get(route.name)) for route in self.routes

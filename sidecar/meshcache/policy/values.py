@@ -26,6 +26,8 @@ _PARAMETER = re.compile(r"[^\x00-\x20\x7f&=#]{1,256}")
 _PARAMETER_VALUE = re.compile(r"[^\x00-\x20\x7f&#]{0,1024}")
 _FIELD_VALUE = re.compile(r"[!-~]{1,256}", re.ASCII)
 _CLUSTER = re.compile(r"[A-Za-z0-9_](?:[-A-Za-z0-9_.|:/]{0,253}[A-Za-z0-9_])?", re.ASCII)
+_CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
+_MOST_MONEY = 1_000_000
 _LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})", re.ASCII)
 
 _MATCH_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
@@ -233,6 +235,18 @@ def later(*names: str) -> Callable[[object], object]:
         return value
 
     return check
+
+
+def amount(value: object) -> float:
+    """An amount of money, in the unit of its currency."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_MONEY:
+        raise ValueError(f"expected an amount of money such as 0.002, got {shown(value)}")
+    return float(value)
+
+
+def currency(value: object) -> str:
+    """A currency by its code (ISO 4217)."""
+    return _fitting(value, _CURRENCY, "the code of a currency such as USD")
 
 
 def via(value: object) -> str:

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from meshcache.engine.phases.state import State
 
 _ASKS_FIRST = (Use.VALIDATE, Use.VALIDATE_BY_REQUEST)
+_NO_ANSWERS = frozenset(
+    {BypassReason.UPGRADE, BypassReason.GRPC, BypassReason.BAD_REQUEST, BypassReason.AMBIGUOUS_PATH}
+)
+"""Connections and calls rather than requests with an answer, and what the origin may take for another route's: no
+experiment counts them."""
 
 
 def start(state: State) -> Answer | Forward | Wait | None:
@@ -124,11 +129,15 @@ def _open(state: State) -> Lookup | Forward:
         unsafe = is_unsafe(effective_method(request)) and reason is not BypassReason.BAD_REQUEST
         if reason is BypassReason.METHOD and request.method == "POST":
             state.post = post_lookup(state.cache.stack, snapshot, request, state.now)
+        if snapshot is not None and snapshot.tallies and reason not in _NO_ANSWERS:
+            state.open_account(snapshot, snapshot.select(request))
         return state.bypass(reason, watch=unsafe)
     if snapshot is None:
         return state.bypass(BypassReason.NO_POLICY)
     selection = snapshot.select(request)
     policy = selection.policy
+    if selection.exposures:
+        state.open_account(snapshot, selection)
     if policy is None:
         return state.bypass(BypassReason.ROUTE_NOT_CACHED if selection.route else BypassReason.NO_ROUTE, selection)
     if selection.how is AssignedBy.NO_UNIT:
@@ -152,6 +161,7 @@ def _open(state: State) -> Lookup | Forward:
         state.now,
         border.subject,
         snapshot.shown_to(request),
+        state.account,
     )
     return lookup
 

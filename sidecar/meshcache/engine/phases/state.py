@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshcache.decisions import Decision, MissReason
+from meshcache.engine.account import account_of
 from meshcache.engine.answers import answer
 from meshcache.engine.chunks import WHOLE_BYTES
 from meshcache.engine.collapse.place import ALONE, Place
@@ -14,12 +15,14 @@ from meshcache.engine.refresh.rules import refresh_way
 
 if TYPE_CHECKING:
     from meshcache.decisions import BypassReason
+    from meshcache.engine.account import Account
     from meshcache.engine.cache import Cache
     from meshcache.engine.lookup import Candidate, Lookup
     from meshcache.engine.outcome import Answer
     from meshcache.message import Request
     from meshcache.policy.compiled import CacheStatus
-    from meshcache.policy.snapshot import Selection
+    from meshcache.policy.selection import Selection
+    from meshcache.policy.snapshot import Snapshot
 
 
 class State:
@@ -28,6 +31,7 @@ class State:
     __slots__ = (
         "_counted",
         "_reserved",
+        "account",
         "cache",
         "candidate",
         "forwarded",
@@ -53,6 +57,8 @@ class State:
         """The best that is stored for the request so far."""
         self.forwarded: Forward | None = None
         """What was decided when the request went to the origin."""
+        self.account: Account | None = None
+        """What it shows of an experiment; None for a request that counts in none."""
         self.place: Place = ALONE
         self.post: Lookup | None = None
         """Where an answer to POST would be stored for GET."""
@@ -71,6 +77,12 @@ class State:
     def shown(self) -> CacheStatus:
         """How much of `cache-status` the caller sees where nothing was looked up."""
         return "off" if self.snapshot is None else self.snapshot.shown_to(self.request)
+
+    def open_account(self, snapshot: Snapshot, selection: Selection) -> None:
+        """The request counts, where what counts the experiments is at hand."""
+        policy = selection.policy
+        cost = 0.0 if policy is None else policy.cost
+        self.account = account_of(selection.exposures, snapshot.tallies, cost, self.cache.clock)
 
     def forward(self, decision: Decision, reason: MissReason) -> Forward:
         """Send the request to the origin, after a look-up."""
@@ -97,6 +109,8 @@ class State:
             self.place.answers(made, candidate, self.now, forward.reason)
         self.count(decision, "", candidate.tier)
         cache.meter.served(candidate.tier, made.size)
+        if self.account is not None:
+            self.account.answered(decision, candidate, self.now)
         return made
 
     def may_stand_in(self, candidate: Candidate, *, unreachable: bool) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from meshcache.decisions import NoStoreReason, RefreshOutcome, TierName
@@ -23,6 +24,7 @@ from meshcache.rfc.validation import add_validators, validates
 
 if TYPE_CHECKING:
     from meshcache.decisions import RefreshCause
+    from meshcache.engine.account import Account
     from meshcache.engine.cache import Cache
     from meshcache.engine.lookup import Candidate
     from meshcache.engine.ports import FleetLease, FleetLeases, Leases, RefreshRequest, Spawn, TakeBody
@@ -198,6 +200,9 @@ class Refreshes:
         if cache.refresher is None:
             raise RefreshError("there is no way to the origin")
         fills: list[Fill] = []
+        account = target.account
+        if account is not None:
+            account.caused(1, 0)
 
         def receive(response: Response) -> TakeBody:
             arrival = Arrival(target, response, cache.clock())
@@ -205,7 +210,9 @@ class Refreshes:
                 return _no_body
             fill = cache.keeper.begin(arrival, candidate)
             fills.append(fill)
-            return fill.add_all if fill.fits() else _no_body
+            if not fill.fits():
+                return _no_body
+            return fill.add_all if account is None else partial(_told, account, fill.add_all)
 
         try:
             response = await cache.refresher.receive(request, receive)
@@ -238,6 +245,11 @@ class Refreshes:
 
 async def _no_body(_part: bytes) -> bool:
     return False
+
+
+async def _told(account: Account, take: TakeBody, part: bytes) -> bool:
+    account.caused(0, len(part))
+    return await take(part)
 
 
 _NOTHING_ASKED: Final = Headers()

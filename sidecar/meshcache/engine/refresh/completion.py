@@ -94,7 +94,11 @@ class Completions:
         request = replace(request, headers=Headers((*request.headers, *fields)))
         target = target.asking(request.headers)
         limit = min(MOST_REST_BYTES, target.policy.tiers.largest())
+        if target.account is not None:
+            target.account.asked()
         response, body = await cache.refresher.fetch(request, limit, cache.copies, within=WAIT_SECONDS)
+        if target.account is not None:
+            target.account.received(len(body))
         now = cache.clock()
         said = None
         if response.status == PARTIAL_CONTENT:

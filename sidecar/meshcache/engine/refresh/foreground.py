@@ -41,12 +41,16 @@ async def refetch(cache: Cache, lookup: Lookup, candidate: Candidate, cluster: s
     policy, asked = target.policy, target.request.headers
     request = refresh_request(target.request, candidate.stored, policy.key, policy.freshness.targets, cluster)
     target = target.at(target.epochs, cache.clock()).asking(request.headers)
+    if target.account is not None:
+        target.account.asked()
     try:
         response, body = await cache.refresher.fetch(
             request, policy.tiers.largest(), cache.copies, within=PATIENCE_SECONDS
         )
     except RefreshError:
         return None
+    if target.account is not None:
+        target.account.received(len(body))
     record = await taken(cache, target, response, body, candidate)
     if record is None or record.selecting != chosen_by(record, asked):
         return None
