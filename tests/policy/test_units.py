@@ -71,6 +71,9 @@ def test_a_duration_is_the_sum_of_its_parts(hours: int, minutes: int, seconds: i
         ("1k", 1000),
         ("2M", 2_000_000),
         ("1T", 10**12),
+        ("1.1Ki", 1127),
+        ("0.0001k", 1),
+        (10**15 - 1, 10**15 - 1),
         ("0", 0),
     ],
 )
@@ -88,7 +91,8 @@ def test_quantities(value: object, size: int) -> None:
         ("-1Mi", "negative"),
         (-1, "negative"),
         ("0.3", "whole number"),
-        ("999999999Ti", "too much"),
+        ("999999999Ti", "too much: at most 6 digits before Ti"),
+        (10**15, "64Mi"),
         ("25%", "64Mi"),
         ("", "64Mi"),
         (True, "64Mi"),
@@ -103,7 +107,17 @@ def test_what_is_no_quantity_says_what_would_be(value: object, told: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("value", "share"), [(70, 0.7), ("70%", 0.7), (0, 0.0), (100, 1.0), (12.5, 0.125), ("0.5%", 0.005), ("1", 0.01)]
+    ("value", "share"),
+    [
+        (70, 0.7),
+        ("70%", 0.7),
+        (0, 0.0),
+        (100, 1.0),
+        (12.5, 0.125),
+        (1.0000001, 0.010000001),
+        ("0.5%", 0.005),
+        ("1", 0.01),
+    ],
 )
 def test_percentages(value: object, share: float) -> None:
     assert parse_percent(value) == share
@@ -115,7 +129,9 @@ def test_a_share_of_one_is_no_percentage(value: object, meant: str) -> None:
         parse_percent(value)
 
 
-@pytest.mark.parametrize("value", [101, -1, "70 %", "%", "x", True, None, "1e1"])
+@pytest.mark.parametrize(
+    "value", [101, -1, 100.00000001, float("inf"), float("nan"), "70 %", "%", "x", True, None, "1e1"]
+)
 def test_what_is_no_percentage_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="from 0 to 100"):
         parse_percent(value)

@@ -128,7 +128,7 @@ class QuerySpec(Strict):
     sort: bool = False
 
 
-_BORDERS = ("tenant", "subject", "session", "revision")
+BORDERS = ("tenant", "subject", "session", "revision")
 
 
 class Partition(Strict):
@@ -146,8 +146,8 @@ class Partition(Strict):
     @classmethod
     def _words(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Partition:
         if isinstance(value, str):
-            if value not in _BORDERS:
-                words = ", ".join(_BORDERS)
+            if value not in BORDERS:
+                words = ", ".join(BORDERS)
                 raise ValueError(f"expected one of {words}, or {{header: x-name}}, got {v.shown(value)}")
             border = cls.model_construct(header="")
             border._word = value

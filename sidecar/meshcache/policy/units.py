@@ -6,7 +6,7 @@ Every function raises `ValueError` with a sentence that says what is expected, w
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 
 # GEP-2257, "Gateway API Duration Format": one to four components of a whole number and a unit.
 _DURATION = re.compile(r"(?:[0-9]{1,5}(?:h|ms|m|s)){1,4}", re.ASCII)
@@ -17,7 +17,7 @@ _WORDS_OF_TIME = re.compile(
 _COMPONENT = re.compile(r"([0-9]{1,5})(h|ms|m|s)", re.ASCII)
 _MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
-# Kubernetes resource.Quantity, without the milli suffix and the exponent: bytes come whole.
+# Kubernetes resource.Quantity, without the milli suffix and the exponent: so many digits that 2**63 is never reached.
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([A-Za-z]*)", re.ASCII)
 _FACTORS = {
     "": 1,
@@ -30,10 +30,30 @@ _FACTORS = {
     "Gi": 2**30,
     "Ti": 2**40,
 }
-MAX_QUANTITY = 2**63 - 1
-"""Largest quantity in bytes."""
+_DIGITS = {"": 15, "k": 15, "Ki": 15, "M": 12, "Mi": 12, "G": 9, "Gi": 9, "T": 6, "Ti": 6}
+MAX_BYTES = 10**15 - 1
+"""Largest number of bytes that is written without a suffix."""
 
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%?", re.ASCII)
+_CHANGE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,6})?)%", re.ASCII)
+
+
+def _quantity_pattern(number: str) -> str:
+    scaled = (f"{number.replace('15', str(_DIGITS[one]))}(?:\\.[0-9]{{1,9}})?(?:{one}|{two})" for one, two in _PAIRS)
+    return f"^(?:{number}|{'|'.join(scaled)})$"
+
+
+_PAIRS = (("k", "Ki"), ("M", "Mi"), ("G", "Gi"), ("T", "Ti"))
+_ABOVE_1 = r"(?:0{0,2}[1-9]|0?[1-9][0-9])(?:\.[0-9]{1,6})?"
+
+DURATION_PATTERN = f"^{_DURATION.pattern}$"
+"""The durations that `parse_duration` takes, for JSON Schema (ECMA 262, where $ is the end of the text)."""
+QUANTITY_PATTERN = _quantity_pattern("[0-9]{1,15}")
+"""The texts that `parse_quantity` takes; beside them, whole numbers up to `MAX_BYTES`."""
+PERCENT_PATTERN = rf"^(?:(?:{_ABOVE_1}|100(?:\.0{{1,6}})?|0{{1,3}}(?:\.0{{1,6}})?)%?|0{{1,3}}\.[0-9]{{1,6}}%)$"
+"""The texts that `parse_percent` takes; beside them, 0 and the numbers from 1 to 100."""
+CHANGE_PATTERN = f"^{_CHANGE.pattern}$"
+"""What `parse_change` takes."""
 
 
 def _shown(value: object) -> str:
@@ -85,30 +105,27 @@ def parse_quantity(value: object) -> int:
         known = "k, M, G, T, Ki, Mi, Gi or Ti"
         instead = f"; write {number}{near[suffix]}" if suffix in near else ""
         raise ValueError(f"unknown suffix {_shown(suffix)}: expected {known}{instead}")
-    total = Decimal(number) * factor
-    if total != total.to_integral_value():
+    if "." in number and not suffix:
         raise ValueError(f"{text} is not a whole number of bytes")
-    if total > MAX_QUANTITY:
-        raise ValueError(f"{text} is too much: at most {MAX_QUANTITY} bytes")
-    return int(total)
+    if len(number.partition(".")[0]) > _DIGITS[suffix]:
+        raise ValueError(f"{text} is too much: at most {_DIGITS[suffix]} digits before {suffix or 'the end'}")
+    # A part of a byte counts as a whole one, as in Kubernetes.
+    return int((Decimal(number) * factor).to_integral_value(ROUND_CEILING))
 
 
 def parse_percent(value: object) -> float:
     """A fraction between 0 and 1 from a percentage, written `70` or `70%`."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"expected a percentage from 0 to 100, such as 70 or 70%, got {_shown(value)}")
-    match = _PERCENT.fullmatch(str(value))
-    if match is None or float(match[1]) > 100:
+    match = _PERCENT.fullmatch(value if isinstance(value, str) else f"{abs(value):f}")
+    number = Decimal(match[1] if isinstance(value, str) else str(value)) if match is not None else Decimal(-1)
+    if not 0 <= number <= 100:
         raise ValueError(f"expected a percentage from 0 to 100, such as 70 or 70%, got {_shown(value)}")
-    number = Decimal(match[1])
     if 0 < number < 1 and not str(value).endswith("%"):
         # Who writes 0.7 here most often means 70 percent.
         meant = f"{float(number * 100):g}"
         raise ValueError(f"expected a percentage such as 70 or 70%, got {value}: write {meant}, or {value}%")
     return float(number / 100)
-
-
-_CHANGE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,6})?)%", re.ASCII)
 
 
 def parse_change(value: object) -> float:

@@ -16,21 +16,21 @@ from meshcache.policy.trust import parse_network
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
-_UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,127}", re.ASCII)
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}", re.ASCII)  # RFC 9110 section 5.6.2
-_LABEL = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_./]{0,315}[A-Za-z0-9])?|[A-Za-z_][A-Za-z0-9_]{0,255}", re.ASCII)
+NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,127}", re.ASCII)
+TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}", re.ASCII)  # RFC 9110 section 5.6.2
+LABEL = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_./]{0,315}[A-Za-z0-9])?|[A-Za-z_][A-Za-z0-9_]{0,255}", re.ASCII)
 _HOST = re.compile(r"(?:\*\.)?[a-z0-9_](?:[-a-z0-9_.]*[a-z0-9_])?", re.ASCII)
 _PATH = re.compile(r"/[!-~]{0,1023}", re.ASCII)
-_PARAMETER = re.compile(r"[^\x00-\x20\x7f&=#]{1,256}")
-_PARAMETER_VALUE = re.compile(r"[^\x00-\x20\x7f&#]{0,1024}")
+PARAMETER = re.compile(r"[^\x00-\x20\x7f&=#]{1,256}")
+PARAMETER_VALUE = re.compile(r"[^\x00-\x20\x7f&#]{0,1024}")
 _FIELD_VALUE = re.compile(r"[!-~]{1,256}", re.ASCII)
-_CLUSTER = re.compile(r"[A-Za-z0-9_](?:[-A-Za-z0-9_.|:/]{0,253}[A-Za-z0-9_])?", re.ASCII)
-_CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
-_MOST_MONEY = 1_000_000
-_LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})", re.ASCII)
+CLUSTER = re.compile(r"[A-Za-z0-9_](?:[-A-Za-z0-9_.|:/]{0,253}[A-Za-z0-9_])?", re.ASCII)
+CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
+MOST_MONEY: Final = 1_000_000
+LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})", re.ASCII)
 
-_MATCH_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
+MATCH_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
 
 
 def shown(value: object) -> str:
@@ -57,33 +57,33 @@ def _fitting(value: object, pattern: re.Pattern[str], wanted: str) -> str:
 def name(value: object) -> str:
     """A name of at most 63 characters as Kubernetes has them; it appears in metric labels and headers."""
     text = _text(value, "a name such as lru-swr")
-    if not _NAME.fullmatch(text):
+    if not NAME.fullmatch(text):
         raise ValueError(f"expected a name of small letters, digits, - and . such as lru-swr, got {shown(text)}")
     return text
 
 
 def uid(value: object) -> str:
     """What tells an object from another one of the same name, as Kubernetes gives it."""
-    return _fitting(value, _UID, "a uid such as 6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+    return _fitting(value, UID, "a uid such as 6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 
 
 def label_name(value: object) -> str:
     """The name of a pod label or of an environment variable."""
     text = _text(value, "the name of a label or variable")
-    if not _LABEL.fullmatch(text):
+    if not LABEL.fullmatch(text):
         raise ValueError(f"expected the name of a label or variable such as version, got {shown(text)}")
     return text
 
 
 def header_name(value: object) -> str:
     """A field name (RFC 9110 section 5.1) in lower case."""
-    lower = _fitting(value, _TOKEN, "a header name such as x-user-id").lower()
+    lower = _fitting(value, TOKEN, "a header name such as x-user-id").lower()
     if lower.startswith("x-meshcache-"):
         raise ValueError("x-meshcache-* headers are internal and cannot be used here")
     return lower
 
 
-_NEVER_STRIPPED = frozenset(
+NEVER_STRIPPED = frozenset(
     {
         "authorization",
         "cache-control",
@@ -115,21 +115,25 @@ _NEVER_STRIPPED = frozenset(
 def stripped_header(value: object) -> str:
     """A request header that may be kept from the origin."""
     lower = header_name(value)
-    if lower in _NEVER_STRIPPED or lower.startswith("x-envoy-"):
+    if lower in NEVER_STRIPPED or lower.startswith("x-envoy-"):
         raise ValueError(f"{lower} cannot be kept from the origin")
     return lower
 
 
+OBEYED: Final = ("cache-control", "expires", "pragma")
+"""What an origin says to all caches, and so is no target."""
+
+
 def target(value: object) -> object:
     """A field that an origin may address caches by, such as `cdn-cache-control`: never `cache-control` itself."""
-    if isinstance(value, str) and value.lower() in ("cache-control", "expires", "pragma"):
+    if isinstance(value, str) and value.lower() in OBEYED:
         raise ValueError(f"{value} is obeyed where no target is there, and is none itself")
     return value
 
 
 def cookie_name(value: object) -> str:
     """A cookie's name (RFC 6265 section 4.1.1); case counts."""
-    return _fitting(value, _TOKEN, "a cookie name such as sid")
+    return _fitting(value, TOKEN, "a cookie name such as sid")
 
 
 def claim(value: object) -> str:
@@ -189,13 +193,13 @@ def path_pattern(value: object) -> str:
 
 def parameter_name(value: object) -> str:
     """The name of a query parameter, as it is sent."""
-    return _fitting(value, _PARAMETER, "the name of a query parameter as it is sent, such as format")
+    return _fitting(value, PARAMETER, "the name of a query parameter as it is sent, such as format")
 
 
 def parameter_value(value: object) -> str:
     """A value of a query parameter, as it is sent."""
     text = _text(value, "a value such as json")
-    if not _PARAMETER_VALUE.fullmatch(text):
+    if not PARAMETER_VALUE.fullmatch(text):
         raise ValueError(f"expected a value as it is sent, with %20 for a blank and %26 for &, got {shown(text)}")
     return text
 
@@ -203,8 +207,8 @@ def parameter_value(value: object) -> str:
 def match_method(value: object) -> str:
     """A method that a route may ask for."""
     text = _text(value, "a method such as GET")
-    if text not in _MATCH_METHODS:
-        raise ValueError(f"expected one of {', '.join(_MATCH_METHODS)}, got {shown(text)}")
+    if text not in MATCH_METHODS:
+        raise ValueError(f"expected one of {', '.join(MATCH_METHODS)}, got {shown(text)}")
     return text
 
 
@@ -239,26 +243,26 @@ def later(*names: str) -> Callable[[object], object]:
 
 def amount(value: object) -> float:
     """An amount of money, in the unit of its currency."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_MONEY:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_MONEY:
         raise ValueError(f"expected an amount of money such as 0.002, got {shown(value)}")
     return float(value)
 
 
 def currency(value: object) -> str:
     """A currency by its code (ISO 4217)."""
-    return _fitting(value, _CURRENCY, "the code of a currency such as USD")
+    return _fitting(value, CURRENCY, "the code of a currency such as USD")
 
 
 def via(value: object) -> str:
     """How background refreshes go: `envoy`, or the name of an Envoy cluster."""
     if isinstance(value, str) and "://" in value:
         raise ValueError(f"expected a name, got {shown(value)}; `--refresh-cluster NAME=URL` says where a name leads")
-    return _fitting(value, _CLUSTER, "envoy or the name of an Envoy cluster")
+    return _fitting(value, CLUSTER, "envoy or the name of an Envoy cluster")
 
 
 def cluster(value: object) -> str:
     """The name of an Envoy cluster to which refreshes may go."""
-    text = _fitting(value, _CLUSTER, "the name of an Envoy cluster")
+    text = _fitting(value, CLUSTER, "the name of an Envoy cluster")
     if text == "envoy":
         raise ValueError("envoy is what `refresh.via` has by default, not the name of a cluster")
     return text
@@ -272,7 +276,7 @@ def network(value: object) -> str:
 def listen_address(value: object) -> str:
     """`HOST:PORT`."""
     text = _text(value, "an address such as 127.0.0.1:9464")
-    match = _LISTEN.fullmatch(text)
+    match = LISTEN.fullmatch(text)
     if match is None or int(match[2]) > 65535:
         raise ValueError(f"expected HOST:PORT such as 127.0.0.1:9464, got {shown(text)}")
     return text
