@@ -197,6 +197,8 @@ class Rig:
         *,
         workers: int = 1,
         hot_bytes: int = 8 << 20,
+        warm_bytes: int = 64 << 20,
+        cold_bytes: int = 64 << 20,
         copy_bytes: int = 64 << 20,
         lookup_timeout: float = 10.0,
         pods: bool = False,
@@ -210,6 +212,7 @@ class Rig:
         self.keyring = Keyring([b"k" * 32], SECRET)
         self._text = text
         self._refresh_clusters = refresh_clusters
+        self._stores = (warm_bytes, cold_bytes)
         self._sizes = {"hot_bytes": hot_bytes, "copy_bytes": copy_bytes}
         self.count = workers
         self._lookup_timeout = lookup_timeout
@@ -220,8 +223,8 @@ class Rig:
         )
         # As a worker has them.
         presences = [Presence(self.path / f"{name}.presence") for name in ("warm", "cold")]
-        warm = LmdbTier(self.path / "warm", 64 << 20, self.board, presence=presences[0], wall_clock=self.clock)
-        cold = ObjectTier(self.path / "cold", 64 << 20, self.board, presence=presences[1], wall_clock=self.clock)
+        warm = LmdbTier(self.path / "warm", self._stores[0], self.board, presence=presences[0], wall_clock=self.clock)
+        cold = ObjectTier(self.path / "cold", self._stores[1], self.board, presence=presences[1], wall_clock=self.clock)
         self.warm, self.cold = SlowTier(warm), SlowTier(cold)
         self.workers = [Worker(self, **self._sizes) for _ in range(self.count)]
         self.install(self._text)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from meshcache.decisions import TierName
+    from meshcache.engine.pools import Division
     from meshcache.tiers.board import Board
 
 START = 1_700_000_000.0
@@ -77,6 +78,9 @@ class SharedTier:
 
     def absent(self, key: bytes) -> bool:
         return key not in self._values
+
+    def divide(self, division: Division) -> None:
+        """There is room for everything."""
 
     async def get(self, key: bytes, resource: bytes) -> TierRead:
         await asyncio.sleep(0)

@@ -1,7 +1,8 @@
 """The long forms of what must hold, one part after the other: `python -m proofs`, or `make proofs`.
 
 Each part prints one line, and the last line is JSON. The exit status is 0 only when everything held. Environment:
-`PARTS` which of them (all), `HISTORIES` of the model (5000), `RACES` of purges (1000), `SECONDS_PER_PATH` of the bench.
+`PARTS` which of them (all), `HISTORIES` of the model (5000), `RACES` of purges (1000), `REQUESTS` of the interference
+(40000), `SECONDS_PER_PATH` of the bench.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ PARTS = (
         "once nothing is pending nothing serves the old answer",
         _tests("tests/e2e/test_purges.py", "-k", "races"),
         {"PURGE_RACES": os.environ.get("RACES") or "1000"},
+    ),
+    Part(
+        "interference",
+        "each arm hits as often in a mixed run as alone with its share, to within a point",
+        ["proofs.interference"],
     ),
     Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
 )
@@ -107,7 +113,7 @@ def main() -> int:
         for part in chosen(os.environ.get("PARTS", "")):
             outcome = outcomes[part.name] = run(part)
             verdict = "holds" if outcome.held else "FAILS"
-            print(f"{part.name:<8}{verdict:<8}{outcome.seconds:>7.0f} s  {part.claim}", flush=True)
+            print(f"{part.name:<13}{verdict:<8}{outcome.seconds:>7.0f} s  {part.claim}", flush=True)
             if not outcome.held:
                 print(outcome.output, file=sys.stderr, flush=True)
     except KeyboardInterrupt:

@@ -140,7 +140,7 @@ class Bench:
         self.bodies = Bodies(self.lower, self.hooks, time.monotonic, drop_after=0.01)
 
     def spool(self, where: Callable[[int], list[TierName]] = lambda _: [WARM], owner: bytes = b"") -> Spool:
-        return self.bodies.spool(where, lambda _: 60.0, owner=owner, budget=self.budget, expected=2 * MIB)
+        return self.bodies.spool(where, lambda _: 60.0, owner=owner, pool=b"", budget=self.budget, expected=2 * MIB)
 
     async def stored(self, body: bytes, tier: TierName = WARM, **changes: object) -> StoredResponse:
         spool = self.spool(lambda _: [tier])
@@ -282,7 +282,7 @@ def troubled(error: Exception | None = None, delay: float = 0.0) -> tuple[Bodies
 
 async def test_a_store_that_cannot_follow_is_left_without_the_body() -> None:
     bodies, hooks, budget = troubled(delay=60.0)
-    spool = bodies.spool(lambda _: [WARM], lambda _: 60.0, owner=b"", budget=budget, expected=0)
+    spool = bodies.spool(lambda _: [WARM], lambda _: 60.0, owner=b"", pool=b"", budget=budget, expected=0)
     taken = 0
     while spool.add(b"x" * 65_536):
         taken += 65_536
@@ -296,7 +296,7 @@ async def test_a_store_that_cannot_follow_is_left_without_the_body() -> None:
 
 async def test_a_store_that_fails_is_left_without_the_body() -> None:
     bodies, hooks, budget = troubled(error=OSError("no disk"))
-    spool = bodies.spool(lambda _: [WARM], lambda _: 60.0, owner=b"", budget=budget, expected=0)
+    spool = bodies.spool(lambda _: [WARM], lambda _: 60.0, owner=b"", pool=b"", budget=budget, expected=0)
     assert spool.add(b"x" * MIB)
     assert await spool.written() is None
     assert spool.refused is NoStoreReason.NO_TIER
@@ -309,7 +309,7 @@ async def test_a_store_that_fails_is_left_without_the_body() -> None:
 async def test_without_memory_there_is_no_copy() -> None:
     bodies, _, _ = troubled(delay=60.0)
     budget = CopyBudget(MIB)
-    spool = bodies.spool(lambda _: [WARM], lambda _: 60.0, owner=b"", budget=budget, expected=0)
+    spool = bodies.spool(lambda _: [WARM], lambda _: 60.0, owner=b"", pool=b"", budget=budget, expected=0)
     assert spool.add(b"x" * MIB)
     assert not spool.add(b"x")
     assert budget.used == 0

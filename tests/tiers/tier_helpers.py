@@ -117,6 +117,9 @@ class Troubled:
     def absent(self, _key: bytes) -> bool:
         return False
 
+    def divide(self, *_: object) -> None:
+        pass
+
     async def get(self, *_: object) -> TierRead:
         await self._do()
         return TierRead(None, b"")

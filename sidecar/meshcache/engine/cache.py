@@ -8,11 +8,13 @@ from meshcache.engine.collapse.leadership import Leadership
 from meshcache.engine.exchange import Exchange
 from meshcache.engine.flights import Flights
 from meshcache.engine.no_fleet import NoFleet
+from meshcache.engine.pools import UNDIVIDED, Division
 from meshcache.engine.refresh.background import LONGEST_RETRY_SECONDS, RETRY_SECONDS, Refreshes
 from meshcache.engine.refresh.backoff import Backoff
 from meshcache.engine.refresh.completion import Completions
 from meshcache.engine.storing.fill import CopyBudget
 from meshcache.engine.storing.keeper import Keeper
+from meshcache.policy.shares import CapacityShares, capacity_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,6 +58,8 @@ class Cache:
         """
         self.snapshot: Snapshot | None = None
         """The policies in force; see `install`."""
+        self.shares = CapacityShares(1.0)
+        """How the capacity of the tiers is divided under them."""
         self._key_specs: dict[bytes, KeySpec] = {}
         self.stack = stack
         self.refresher = refresher
@@ -81,7 +85,7 @@ class Cache:
     def install(self, snapshot: Snapshot) -> None:
         """Put policies in force for every request that begins from now on. May be called from another thread."""
         self.expect(snapshot)
-        self.snapshot = snapshot
+        self.swap(snapshot)
 
     def expect(self, snapshot: Snapshot) -> None:
         """Make ready for policies that are about to be put in force. May be called from another thread.
@@ -94,6 +98,13 @@ class Cache:
         self._key_specs = dict([*specs.items(), *older][: max(_KEY_SPECS_KEPT, len(specs))])
         # Before any of them serves: what was purged by a URL is to be found as they key it.
         self.stack.install_keying(self._key_specs.values())
+
+    def swap(self, snapshot: Snapshot) -> None:
+        """Put policies in force for which `expect` was called, and divide capacity as they do. From any thread."""
+        shares = self.shares = capacity_shares(snapshot)
+        arms = {arm.pool: arm.fraction for arm in shares.arms}
+        self.stack.divide(Division(arms, shares.common, shares.joined) if arms or shares.joined else UNDIVIDED)
+        self.snapshot = snapshot
 
     def open(self, request: Request) -> Exchange:
         """Begin with a request, under the policies now in force."""

@@ -2,13 +2,16 @@
 
 A chunk is named by the digest of its bytes, so that equal chunks, and with them equal bodies, are stored once. The
 digest is of another domain (its `person`) than those that records are stored under. What belongs to one person is
-named under a hash of him and of its key: nothing else shares it, so that it can go with its record.
+named under a hash of him and of its key: nothing else shares it, so that it can go with its record. Behind the digest
+stands the pool (`engine/pools.py`), as in a storage key: arms share no chunks.
 """
 
 from __future__ import annotations
 
 import hashlib
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from meshcache.engine.pools import COMMON, DIGEST_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,9 +38,9 @@ class Piece(NamedTuple):
     stop: int
 
 
-def digest(chunk: bytes, owner: bytes = b"") -> bytes:
-    """The name of a chunk (32 bytes), among those of `owner`; see `owner_of`."""
-    return hashlib.blake2b(chunk, digest_size=32, key=owner, person=_PERSON).digest()
+def digest(chunk: bytes, owner: bytes = b"", pool: bytes = COMMON) -> bytes:
+    """The name of a chunk, among those of `owner` (see `owner_of`) in `pool`."""
+    return hashlib.blake2b(chunk, digest_size=DIGEST_BYTES, key=owner, person=_PERSON).digest() + pool
 
 
 def owner_of(stored: StoredResponse) -> bytes:

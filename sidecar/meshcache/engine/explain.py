@@ -220,7 +220,7 @@ def _key(snapshot: Snapshot, policy: Policy, request: Request, selection: Select
     if border is None:
         return parts
     key = cache_key(request, spec, namespace=selection.namespace, revision=revision, border=border.parts)
-    return parts | {"digest": key.storage.hex()}
+    return parts | {"digest": key.digest.hex()}
 
 
 def _border(snapshot: Snapshot, spec: KeySpec, request: Request) -> dict[str, str]:

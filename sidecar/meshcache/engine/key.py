@@ -4,8 +4,9 @@ Three values come out of a request:
 
 - the *material*: every part that must agree, in full, each with its length in front so that no two different
   lists of parts read the same;
-- the *storage key*: a 32-byte digest of the material, by which tiers store. The material is kept in the entry
-  and compared at look-up, so that equal digests alone never make a hit;
+- the *storage key*: a 32-byte digest of the material, by which tiers store, and behind it the pool whose share of
+  their capacity the entry takes (`engine/pools.py`). The material is kept in the entry and compared at look-up, so
+  that equal digests alone never make a hit;
 - the *resource id*: a 16-byte digest of the URI as the policy keys it, without arm, partition and header parts.
   Invalidation works on it, since an unsafe request says nothing of the headers under which answers were stored.
 """
@@ -16,7 +17,9 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from meshcache.engine.pools import DIGEST_BYTES, pool_of
 from meshcache.message import split_authority
+from meshcache.policy.shares import pool_id
 from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
@@ -93,6 +96,11 @@ class CacheKey(NamedTuple):
     resource: bytes
     material: bytes
 
+    @property
+    def digest(self) -> bytes:
+        """Of the material: the storage key without the pool."""
+        return self.storage[:DIGEST_BYTES]
+
 
 def cache_key(
     request: Request, spec: KeySpec, *, namespace: bytes, revision: str, border: tuple[bytes, ...] = ()
@@ -133,19 +141,19 @@ def _make_key(
     path: str,
     extra: tuple[bytes, ...],
 ) -> CacheKey:
-    first, first_of_resource, marks = _first_parts(spec, namespace, revision, scheme, authority)
+    first, first_of_resource, marks, pool = _first_parts(spec, namespace, revision, scheme, authority)
     target = _target(path, spec)
     material = first + target + _join((*extra, *marks))
     resource = _resource_id(first_of_resource, target)
-    return CacheKey(blake2b(material, digest_size=32).digest(), resource, material)
+    return CacheKey(blake2b(material, digest_size=DIGEST_BYTES).digest() + pool, resource, material)
 
 
 @lru_cache(maxsize=512)
 def _first_parts(
     spec: KeySpec, namespace: bytes, revision: str, scheme: str, authority: str
-) -> tuple[bytes, bytes, tuple[bytes, ...]]:
+) -> tuple[bytes, bytes, tuple[bytes, ...], bytes]:
     """What the requests to one host have in common, of which there are few: what their material and what their resource
-    begins with, and what stands at the end of their material.
+    begins with, what stands at the end of their material, and the pool.
     """
     host = _host(scheme, authority, spec)
     origin = f"{scheme}://{host}" if spec.host else ""
@@ -153,7 +161,8 @@ def _first_parts(
     # `example.com.` is the same host and one resource. But a browser takes the two for different origins, and the links
     # in an answer may repeat what was asked for.
     marks = (b".",) if spec.host and is_absolute(authority) else ()
-    return _join((FORMAT, spec.fingerprint, namespace, *encoded)), _first_of_resource(host), marks
+    first = _join((FORMAT, spec.fingerprint, namespace, *encoded))
+    return first, _first_of_resource(host), marks, pool_id(namespace)
 
 
 _MEMO_LONGEST = 512
@@ -208,20 +217,20 @@ def resource_ids(scheme: str, authority: str, paths: Iterable[str], specs: Itera
 
 
 def variant_key(storage: bytes, selecting: Sequence[tuple[str, str | None]]) -> bytes:
-    """The 32-byte storage key of one variant: the primary key plus the selecting fields (RFC 9111 section 4.1)."""
+    """The storage key of one variant: the primary key plus the selecting fields (RFC 9111 section 4.1)."""
     parts = [b"v1", storage]
     for name, value in selecting:
         parts.append(name.encode("latin-1"))
         parts.append(_present(value))
-    return blake2b(_join(parts), digest_size=32).digest()
+    return blake2b(_join(parts), digest_size=DIGEST_BYTES).digest() + pool_of(storage)
 
 
 def part_key(storage: bytes) -> bytes:
-    """The 32-byte storage key of the parts of what is, or would be, stored whole under `storage`, a 32-byte digest.
+    """The storage key of the parts of what is, or would be, stored whole under `storage`.
 
-    Every miss asks for it: the halves change places, which makes it another digest at no cost.
+    Every miss asks for it: the halves of the digest change places, which makes it another one at no cost.
     """
-    return storage[16:] + storage[:16]
+    return storage[16:DIGEST_BYTES] + storage[:16] + pool_of(storage)
 
 
 def retargeting(headers: Headers, scheme: str) -> list[tuple[str, str]]:

@@ -86,7 +86,7 @@ class Entry(msgspec.Struct, frozen=True):
     """A record on its way into the tiers: under which key, where to, for how long."""
 
     key: bytes
-    """Storage key (32 bytes)."""
+    """Storage key."""
     resource: bytes
     """Resource id (16 bytes), by which it is invalidated."""
     record: Record

@@ -103,7 +103,7 @@ def _keyed(lookup: Lookup, member: str) -> str:
     """`member` with the digest of the key for who may see everything and asks for it by `x-cache-status: key`."""
     if lookup.shown != "full" or not lookup.asks_for_key:
         return member
-    return cache_status.with_key(member, lookup.key.storage.hex())
+    return cache_status.with_key(member, lookup.key.digest.hex())
 
 
 def _terse(shown: CacheStatus, fwd: cache_status.Forward = "miss") -> str:

@@ -18,7 +18,7 @@ from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.faults import FaultLog
 from meshcache.extproc.keys import load_keys
 from meshcache.extproc.locations import WARM_FOLDER, cold_folder, pod_id
-from meshcache.extproc.metering import EngineMeter, TierMeter
+from meshcache.extproc.metering import EngineMeter, PoolMeter, TierMeter
 from meshcache.extproc.refresher import HttpRefresher
 from meshcache.extproc.request_log import LoggedMeter, LoggingProcessor
 from meshcache.extproc.surroundings import surroundings
@@ -80,6 +80,7 @@ class Service:
         """Held while the set in force is exchanged, which takes no time: sets are compiled in a thread."""
         self._overlays: Mapping[str, Overlay] = {}
         self._adoptions: tuple[Adoption, ...] = ()
+        self._pool_meter = PoolMeter(metrics)
         self._background: set[asyncio.Task[None]] = set()
         self._fleet = RedisLeases(warm.send, hooks, self._spawn) if isinstance(warm, RedisTier) else None
         self._pulse = asyncio.get_running_loop().create_task(self._beat())
@@ -123,7 +124,7 @@ class Service:
         )
         self._cache.expect(snapshot)
         with self._swap:
-            self._cache.snapshot = snapshot.with_overlays(self._overlays, self._adoptions)
+            self._cache.swap(snapshot.with_overlays(self._overlays, self._adoptions))
         self._metrics.set("policy_generation", (), generation)
 
     def overlay(self, overlays: Overlays) -> None:
@@ -132,7 +133,7 @@ class Service:
             self._overlays = {overlay.experiment: overlay for overlay in overlays.overlays}
             self._adoptions = overlays.adoptions
             if self._cache.snapshot is not None:
-                self._cache.snapshot = self._cache.snapshot.with_overlays(self._overlays, self._adoptions)
+                self._cache.swap(self._cache.snapshot.with_overlays(self._overlays, self._adoptions))
 
     async def apply_purges(self) -> int:
         """Put every purge rule of the pod's log in effect; the generation of the newest."""
@@ -147,6 +148,7 @@ class Service:
         """Bring the gauges up to date; to be called before metrics are reported."""
         self._metrics.set("hot_bytes", (), self._stack.memory.used_bytes)
         self._metrics.set("hot_entries", (), len(self._stack.memory))
+        self._pool_meter.report(self._stack.memory.pools(), self._cache.shares.arms)
 
     def retire(self) -> None:
         """Begin no more refreshes; what is asked is answered as before."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from meshcache.decisions import CollapseOutcome, RefreshCause, RefreshOutcome, Stage, TierName
     from meshcache.observe.metrics import Metrics
+    from meshcache.policy.shares import ArmShare
     from meshcache.tiers.hooks import ChunkEvent
+    from meshcache.tiers.memory import PoolUse
 
 
 class EngineMeter:
@@ -45,6 +47,32 @@ class EngineMeter:
     def missing_unit(self, experiment: str) -> None:
         """See `Meter`."""
         self._metrics.inc("missing_units_total", (experiment,))
+
+
+class PoolMeter:
+    """What the arms of experiments take of process memory, over this process's metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._evicted: dict[bytes, int] = {}
+        self._shown: set[tuple[str, str]] = set()
+
+    def report(self, uses: Iterable[PoolUse], arms: Iterable[ArmShare]) -> None:
+        """Bring the metrics of all arms up to date; those of arms that have gone are 0 from now on."""
+        names = {arm.pool: (arm.route, arm.arm) for arm in arms}
+        there = [(use, names[use.pool]) for use in uses if use.pool in names]
+        for labels in self._shown - set(names.values()):
+            for gauge in ("arm_hot_bytes", "arm_hot_budget_bytes", "arm_hot_entries"):
+                self._metrics.set(gauge, labels, 0)
+        for use, labels in there:
+            self._metrics.set("arm_hot_bytes", labels, use.bytes)
+            self._metrics.set("arm_hot_budget_bytes", labels, use.budget)
+            self._metrics.set("arm_hot_entries", labels, use.entries)
+            before = self._evicted.get(use.pool, 0)
+            # A pool that has gone and come back counts anew.
+            self._metrics.inc("arm_hot_evictions_total", labels, use.evicted - before * (before <= use.evicted))
+        self._shown = set(names.values())
+        self._evicted = {use.pool: use.evicted for use, _ in there}
 
 
 class TierMeter:

@@ -168,6 +168,13 @@ class Snapshot:
             return request.cluster
         return source.value
 
+    @property
+    def homes(self) -> Mapping[str, bytes]:
+        """The namespace of each cached route without an experiment: that of an arm which has been promoted there, or
+        its own."""
+        plain = {target.plain.route: target.plain for target in self._targets if target.assignment is None}
+        return {route: selection.namespace for route, selection in plain.items() if selection.policy is not None}
+
     def lookup_budget(self) -> float:
         """The longest that a look-up through all tiers may take under any policy, in seconds; 0 without policies."""
         return self._lookup_budget

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from meshcache.decisions import TierName
+    from meshcache.engine.pools import Division
 
 
 class Trouble(StrEnum):
@@ -70,8 +71,12 @@ class Tier(Protocol):
         """Whether `key` is surely not there; False when it takes a look-up to tell. Never waits."""
         ...
 
+    def divide(self, division: Division) -> None:
+        """Keep every pool to its share of the tier's capacity from now on (`engine/pools.py`). From any thread."""
+        ...
+
     async def get(self, key: bytes, resource: bytes) -> TierRead:
-        """Look up `key` (32 bytes), together with the epoch of `resource` (16 bytes)."""
+        """Look up `key` (a storage key), together with the epoch of `resource` (16 bytes)."""
         ...
 
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:
@@ -83,7 +88,7 @@ class Tier(Protocol):
         ...
 
     async def keep(self, digest: bytes, chunk: bytes, ttl: float) -> bool:
-        """See to it that `chunk` is there under `digest` (32 bytes) for at least `ttl` seconds more; whether it is new.
+        """See to it that `chunk` is there under `digest` for at least `ttl` seconds more; whether it is new.
 
         What is there already is not written again, and never made to go earlier: others may count on it, too.
         """

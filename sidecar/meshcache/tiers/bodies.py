@@ -51,6 +51,7 @@ class Bodies:
         ttl: Callable[[TierName], float],
         *,
         owner: bytes,
+        pool: bytes,
         budget: CopyBudget,
         expected: int,
     ) -> Spool:
@@ -61,6 +62,7 @@ class Bodies:
             where=where,
             ttl=lambda name: ttl(name) + OUTLIVES,
             owner=owner,
+            pool=pool,
             budget=budget,
             expected=expected,
         )

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from meshcache.engine.chunks import digest, owner_of
+from meshcache.engine.pools import pool_of
 from meshcache.tiers.threads import Threads
 
 if TYPE_CHECKING:
@@ -96,9 +97,9 @@ class ChunkStore:
                 return False
         return True
 
-    async def digest(self, chunk: bytes, owner: bytes) -> bytes:
+    async def digest(self, chunk: bytes, owner: bytes, pool: bytes) -> bytes:
         """The name of a chunk. Raises `TierError` when too many wait for theirs."""
-        return await self._threads.run(digest, chunk, owner)
+        return await self._threads.run(digest, chunk, owner, pool)
 
     async def keep(self, name: TierName, wanted: bytes, chunk: bytes, ttl: float) -> bool:
         """Write one chunk, unless it is there; False when the tier fails."""
@@ -164,4 +165,4 @@ class ChunkStore:
 
     async def _verified(self, tier: Tier, wanted: bytes, owner: bytes) -> tuple[bytes | None, bool]:
         chunk = await tier.fetch(wanted)
-        return chunk, chunk is not None and await self.digest(chunk, owner) == wanted
+        return chunk, chunk is not None and await self.digest(chunk, owner, pool_of(wanted)) == wanted

@@ -73,7 +73,7 @@ class Envelope:
 
 
 def seal(record: Record, *, storage_key: bytes, epoch: bytes, written_at: float, keyring: Keyring) -> bytes:
-    """The envelope of `record` for `storage_key` (32 bytes), signed by the newest key of `keyring`."""
+    """The envelope of `record` for `storage_key`, signed by the newest key of `keyring`."""
     if len(epoch) > _MAX_EPOCH:
         raise ValueError(f"epoch has {len(epoch)} bytes, more than {_MAX_EPOCH}")
     payload = _encoder.encode(record)

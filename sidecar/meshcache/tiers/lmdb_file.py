@@ -1,7 +1,7 @@
 """An LMDB file that several processes use as a bounded cache: blocking calls, for threads.
 
 A file that is damaged or lost is replaced by a fresh one (`lmdb_folder.py`).
-Three sub-databases: `values` (key to envelope), `meta` (key to expiry and size), `order` (expiry and key, to nothing).
+What is in it, `lmdb_rows.py` tells.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import secrets
-import struct
 import threading
 import time
 from dataclasses import dataclass, field
@@ -17,24 +16,27 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
+from meshcache.engine.pools import COMMON, UNDIVIDED
 from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.envelope import private_chunks
 from meshcache.tiers.fates import HEAD_BYTES, Fate, Judge, Visited
-from meshcache.tiers.lmdb_folder import DAMAGED, LmdbFolder
+from meshcache.tiers.lmdb_folder import DAMAGED, FILLED, LmdbFolder
+from meshcache.tiers.lmdb_rows import META, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from meshcache.engine.pools import Division
     from meshcache.tiers.lmdb_folder import Generation
 
 SMALLEST_MAP = 4 << 20
-_META = struct.Struct(">QI")
-"""Expiry in Unix milliseconds, size in bytes."""
 _TOUCHED = b"touched"
 """A row of `meta` that only makes a transaction a transaction; no key is as short."""
 _PURGE_PER_BATCH = 64
 _EVICT_PER_BATCH = 4096
+_YIELD_PER_WRITE = 256
+"""Entries that a pool above its share gives up at most when something is written to it."""
 _READER_CHECK_EVERY = 30.0
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -66,7 +68,7 @@ class Outcome:
 
 
 class LmdbFile:
-    """A bounded map from 32-byte keys to values with expiry. Every call blocks and may raise `TierError` only.
+    """A bounded map from storage keys to values with expiry. Every call blocks and may raise `TierError` only.
 
     Any number of threads may read while one writes; several processes may use the same folder.
     """
@@ -77,11 +79,22 @@ class LmdbFile:
             raise ValueError(f"max_bytes is {max_bytes}, must be at least {SMALLEST_MAP}")
         map_size = max_bytes // 65536 * 65536
         self._folder = LmdbFolder(path, map_size)
+        self._entry_bytes = int(map_size * FILLED)
+        self._division = UNDIVIDED
         self._lock = threading.Lock()
         self._generation: Generation | None = None
         self._condemned = ""
         self._readers_checked = time.monotonic()
         self.largest_value = map_size // 8
+
+    def divide(self, division: Division) -> None:
+        """Keep every pool to its share from now on. From any thread; every process does so for what it writes."""
+        self._division = division
+
+    def takes(self, key: bytes, size: int) -> bool:
+        """Whether a value of `size` bytes may be stored under `key`."""
+        division = self._division
+        return size <= min(self.largest_value, division.part(division.pool(key), self._entry_bytes))
 
     def open(self) -> None:
         """Make or open the file now rather than at the first use."""
@@ -92,7 +105,7 @@ class LmdbFile:
         """The value under `key`, unless it has expired at `now` (Unix seconds)."""
         with self._using() as held, held.env.begin(buffers=True) as txn:
             meta = txn.get(key, db=held.meta)
-            if meta is None or len(meta) != _META.size or _META.unpack(meta)[0] <= now * 1000:
+            if meta is None or len(meta) != META.size or META.unpack(meta)[0] <= now * 1000:
                 return None
             value = txn.get(key, db=held.values)
             return None if value is None else bytes(value)
@@ -105,14 +118,15 @@ class LmdbFile:
         until = int(expires_at * 1000)
         with self._using() as held:
             with held.env.begin() as txn:
-                found = {key: self._expiry(held, txn, key) for key in keys}
+                found = {key: Rows(held, txn).expiry(key) for key in keys}
             if any(now * 1000 < expiry < until for expiry in found.values()):
                 with held.env.begin(write=True) as txn:
+                    rows = Rows(held, txn)
                     # Again: some may have gone in between.
-                    found = {key: self._expiry(held, txn, key) for key in keys}
+                    found = {key: rows.expiry(key) for key in keys}
                     for key, expiry in found.items():
                         if now * 1000 < expiry < until:
-                            self._prolong(held, txn, key, until)
+                            rows.prolong(key, until)
             return frozenset(key for key, expiry in found.items() if expiry <= now * 1000)
 
     def apply(self, batch: Sequence[Operation], now: float) -> Outcome:
@@ -142,7 +156,7 @@ class LmdbFile:
                     fate = judge(seen, value)
                     if fate is not Fate.SPARED:
                         meta = txn.get(seen, db=held.meta)
-                        if meta is not None and len(meta) == _META.size and _META.unpack(meta)[0] > now * 1000:
+                        if meta is not None and len(meta) == META.size and META.unpack(meta)[0] > now * 1000:
                             matched.append(seen)
                         if fate is Fate.CONDEMNED:
                             condemned.append((seen, bytes(value[:HEAD_BYTES])))
@@ -150,12 +164,14 @@ class LmdbFile:
                     more = cursor.next()
             if condemned:
                 with held.env.begin(write=True, buffers=True) as txn:
+                    rows = Rows(held, txn)
                     for key, head in condemned:
                         there = txn.get(key, db=held.values)
                         # Another may have taken its place meanwhile.
                         if there is not None and there[:HEAD_BYTES] == head:
                             for gone in (*private_chunks(there), key):
-                                self._forget(held, txn, gone)
+                                rows.forget(gone)
+                    rows.settle()
         return Visited(matched, seen if more else None)
 
     def close(self) -> None:
@@ -170,7 +186,9 @@ class LmdbFile:
             if room:
                 held.env.reader_check()
                 with held.env.begin(write=True) as txn:
-                    self._make_room(held, txn, room, now, outcome)
+                    rows = Rows(held, txn)
+                    self._make_room(held, rows, room, now, outcome)
+                    rows.settle()
                 # Pages freed by one transaction can be used again by the second after it.
                 with held.env.begin(write=True) as txn:
                     txn.put(_TOUCHED, secrets.token_bytes(8), db=held.meta)
@@ -183,95 +201,93 @@ class LmdbFile:
         expired, evicted = outcome.expired, outcome.evicted
         try:
             with held.env.begin(write=True) as txn:
-                outcome.expired += self._purge(held, txn, now)
+                rows = Rows(held, txn)
+                self._purge(rows, now, outcome)
                 for operation in batch:
-                    if operation.keep and self._kept(held, txn, operation, now):
+                    if operation.keep and self._kept(rows, operation, now):
                         outcome.kept.add(operation.key)
                         continue
-                    self._forget(held, txn, operation.key)
+                    rows.forget(operation.key)
                     if operation.value is None:
                         continue
-                    self._make_room(held, txn, len(operation.value) + 4 * held.page, now, outcome)
-                    expiry = int(operation.expires_at * 1000)
-                    txn.put(operation.key, operation.value, db=held.values)
-                    txn.put(operation.key, _META.pack(expiry, len(operation.value)), db=held.meta)
-                    txn.put(expiry.to_bytes(8, "big") + operation.key, b"", db=held.order)
+                    size = len(operation.value)
+                    self._keep_share(held, rows, operation.key, size, now, outcome)
+                    self._make_room(held, rows, size + 4 * held.page, now, outcome)
+                    rows.put(operation.key, operation.value, int(operation.expires_at * 1000))
+                rows.settle()
         except lmdb.Error:
             # The transaction was undone, and with it what it had evicted.
             outcome.expired, outcome.evicted = expired, evicted
             raise
 
-    def _kept(self, held: Generation, txn: lmdb.Transaction, operation: Operation, now: float) -> bool:
+    def _kept(self, rows: Rows, operation: Operation, now: float) -> bool:
         """Whether what is to be kept is there already; it is made to stay as long as it is to."""
-        meta = txn.get(operation.key, db=held.meta)
-        if meta is None or len(meta) != _META.size or operation.value is None:
-            return False
-        expiry, size = _META.unpack(meta)
-        if expiry <= now * 1000 or size != len(operation.value):
+        expiry = rows.expiry(operation.key)
+        if operation.value is None or expiry <= now * 1000 or rows.size(operation.key) != len(operation.value):
             return False
         until = int(operation.expires_at * 1000)
         if expiry < until:
-            self._prolong(held, txn, operation.key, until)
+            rows.prolong(operation.key, until)
         return True
 
-    @staticmethod
-    def _expiry(held: Generation, txn: lmdb.Transaction, key: bytes) -> int:
-        """Unix milliseconds; 0 for what is not there."""
-        meta = txn.get(key, db=held.meta)
-        return 0 if meta is None or len(meta) != _META.size else int(_META.unpack(meta)[0])
-
-    @staticmethod
-    def _prolong(held: Generation, txn: lmdb.Transaction, key: bytes, until: int) -> None:
-        """Make what is there under `key` stay until `until` (Unix milliseconds)."""
-        expiry, size = _META.unpack(txn.get(key, b"", db=held.meta))
-        txn.delete(expiry.to_bytes(8, "big") + key, db=held.order)
-        txn.put(key, _META.pack(until, size), db=held.meta)
-        txn.put(until.to_bytes(8, "big") + key, b"", db=held.order)
-
-    def _forget(self, held: Generation, txn: lmdb.Transaction, key: bytes) -> None:
-        meta = txn.pop(key, db=held.meta)
-        if meta is not None:
-            txn.delete(bytes(meta[:8]) + key, db=held.order)
-            txn.delete(key, db=held.values)
-
-    def _purge(self, held: Generation, txn: lmdb.Transaction, now: float) -> int:
+    def _purge(self, rows: Rows, now: float, outcome: Outcome) -> None:
         """Remove a few entries whose time is over, so that no transaction takes long and none are left for long."""
-        gone = 0
-        for row in self._oldest(held, txn, _PURGE_PER_BATCH):
-            if int.from_bytes(row[:8], "big") > now * 1000:
-                break
-            self._drop(held, txn, row)
-            gone += 1
-        return gone
-
-    def _make_room(self, held: Generation, txn: lmdb.Transaction, need: int, now: float, outcome: Outcome) -> None:
-        if held.used(txn) + need <= held.limit:
-            return
-        # The order begins with what has expired, and goes on with what will expire first.
-        for row in self._oldest(held, txn, _EVICT_PER_BATCH):
-            self._drop(held, txn, row)
-            if int.from_bytes(row[:8], "big") <= now * 1000:
+        left = _PURGE_PER_BATCH
+        for pool in (COMMON, *rows.pools()):
+            while left and (found := rows.first(pool)) is not None and found[0] <= now * 1000:
+                rows.drop(*found)
                 outcome.expired += 1
-            else:
-                outcome.evicted += 1
-            if held.used(txn) + need <= held.limit:
+                left -= 1
+
+    def _keep_share(self, held: Generation, rows: Rows, key: bytes, size: int, now: float, outcome: Outcome) -> None:
+        """Keep the pool of what is about to come to its share.
+
+        One whose share has become smaller gives way in steps: a transaction keeps all other writers waiting.
+        """
+        division = self._division
+        if not division.arms:
+            return
+        pool = division.pool(key)
+        most = division.part(pool, held.limit) - rows.cost(size)
+        for _ in range(_YIELD_PER_WRITE):
+            if self._taken(rows, division, pool) <= most or not self._evict(rows, division, pool, now, outcome):
+                return
+
+    def _make_room(self, held: Generation, rows: Rows, need: int, now: float, outcome: Outcome) -> None:
+        """Evict until there is room for `need` bytes: from the pool that has most in proportion to its share."""
+        if rows.used() + need <= held.limit:
+            return
+        division = self._division
+
+        def above(pool: bytes) -> float:
+            return self._taken(rows, division, pool) / (division.part(pool, held.limit) or 1)
+
+        for _ in range(_EVICT_PER_BATCH):
+            pools = sorted((COMMON, *division.arms), key=above, reverse=True) if division.arms else [COMMON]
+            if not any(self._evict(rows, division, pool, now, outcome) for pool in pools):
+                return
+            if rows.used() + need <= held.limit:
                 return
 
     @staticmethod
-    def _oldest(held: Generation, txn: lmdb.Transaction, limit: int) -> Iterator[bytes]:
-        """Rows of the order, first to expire first; each may be dropped before the next is asked for."""
-        with txn.cursor(db=held.order) as cursor:
-            for _ in range(limit):
-                if not cursor.first():
-                    return
-                yield bytes(cursor.key())
+    def _members(rows: Rows, division: Division, pool: bytes) -> list[bytes]:
+        """A pool, and with the common one all that live off it."""
+        return [pool] if pool else [COMMON, *(other for other in rows.pools() if other not in division.arms)]
 
-    @staticmethod
-    def _drop(held: Generation, txn: lmdb.Transaction, row: bytes) -> None:
-        key = row[8:]
-        txn.delete(row, db=held.order)
-        txn.delete(key, db=held.meta)
-        txn.delete(key, db=held.values)
+    def _taken(self, rows: Rows, division: Division, pool: bytes) -> int:
+        return sum(map(rows.taken, self._members(rows, division, pool)))
+
+    def _evict(self, rows: Rows, division: Division, pool: bytes, now: float, outcome: Outcome) -> bool:
+        """Drop what expires first of a pool's entries; False when there are none."""
+        found = min(filter(None, map(rows.first, self._members(rows, division, pool))), default=None)
+        if found is None:
+            return False
+        rows.drop(*found)
+        if found[0] <= now * 1000:
+            outcome.expired += 1
+        else:
+            outcome.evicted += 1
+        return True
 
     def _check_readers(self, held: Generation) -> None:
         """Free the slots of readers that were killed: the pages they saw could never be used again."""

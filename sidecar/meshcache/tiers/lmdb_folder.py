@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _CURRENT = "current"
 _FORM = "1"
-_FILLED = 0.75
+FILLED = 0.75
 """Share of the map that entries may take. The rest is for pages that were freed and cannot be reused yet."""
 _LOCK_PATIENCE = 2.0
 
@@ -68,7 +68,7 @@ class Generation:
         self.env = lmdb.open(
             os.fspath(folder),
             map_size=map_size,
-            max_dbs=3,
+            max_dbs=5,
             max_readers=1024,
             sync=False,
             metasync=False,
@@ -85,7 +85,9 @@ class Generation:
             self.values = self.env.open_db(b"values")
             self.meta = self.env.open_db(b"meta")
             self.order = self.env.open_db(b"order")
-            self.limit = int(map_size * _FILLED)
+            self.pooled = self.env.open_db(b"pooled")
+            self.pools = self.env.open_db(b"pools")
+            self.limit = int(map_size * FILLED)
             self.users = 0
             self.retired = False
             self._size = 0
@@ -106,7 +108,7 @@ class Generation:
     def used(self, txn: lmdb.Transaction) -> int:
         """Bytes of the pages that hold entries."""
         pages = 0
-        for database in (self.values, self.meta, self.order):
+        for database in (self.values, self.meta, self.order, self.pooled):
             stat = txn.stat(database)
             pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         return pages * self.page

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meshcache.decisions import TierName
+    from meshcache.engine.pools import Division
     from meshcache.tiers.board import Board
     from meshcache.tiers.presence import Presence
 
@@ -24,8 +25,13 @@ CLOSE_PATIENCE = 1.0
 class Store(Protocol):
     """Entries on a disk: calls that block, for threads."""
 
-    largest_value: int
-    """Bytes."""
+    def divide(self, division: Division) -> None:
+        """Keep every pool to its share from now on. From any thread."""
+        ...
+
+    def takes(self, key: bytes, size: int) -> bool:
+        """Whether a value of `size` bytes may be stored under `key`."""
+        ...
 
     def read(self, key: bytes, now: float) -> bytes | None:
         """The value under `key`, unless it has expired at `now` (Unix seconds). Raises `TierError`."""
@@ -91,6 +97,10 @@ class BoardTier(ABC, Generic[S]):
         """See `Tier`."""
         return self._presence is not None and not self._presence.may_hold(key, self._wall_clock())
 
+    def divide(self, division: Division) -> None:
+        """See `Tier`."""
+        self._store.divide(division)
+
     async def get(self, key: bytes, resource: bytes) -> TierRead:
         """See `Tier`."""
         epoch = self._board.epoch(resource)
@@ -98,8 +108,7 @@ class BoardTier(ABC, Generic[S]):
 
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:
         """See `Tier`."""
-        if len(value) > self._store.largest_value:
-            raise TierError(f"{len(value)} bytes are too large for the {self._title}", Trouble.TOO_LARGE)
+        self._check(key, value)
         now = self._wall_clock()
         if self._presence is not None:
             self._presence.add(key, ttl, now)
@@ -107,6 +116,7 @@ class BoardTier(ABC, Generic[S]):
 
     async def keep(self, digest: bytes, chunk: bytes, ttl: float) -> bool:
         """See `Tier`."""
+        self._check(digest, chunk)
         return await self._keep(digest, chunk, self._wall_clock() + ttl)
 
     async def extend(self, digests: Sequence[bytes], ttl: float) -> frozenset[bytes]:
@@ -147,6 +157,11 @@ class BoardTier(ABC, Generic[S]):
     @abstractmethod
     async def _keep(self, digest: bytes, chunk: bytes, expires_at: float) -> bool:
         """See `keep`; until `expires_at` (Unix seconds) at least."""
+
+    def _check(self, key: bytes, value: bytes) -> None:
+        """Raise `TierError` for a value too large to be stored under `key`."""
+        if not self._store.takes(key, len(value)):
+            raise TierError(f"{len(value)} bytes are too large for the {self._title}", Trouble.TOO_LARGE)
 
     def _report(self, gone: Gone) -> None:
         for reason, count in (("expired", gone.expired), ("capacity", gone.evicted)):

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from meshcache.engine.pools import COMMON, DIGEST_BYTES, UNDIVIDED
 from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.envelope import private_chunks
 from meshcache.tiers.fates import FRONT_BYTES, Fate, Judge, Visited, front_bytes, is_private
@@ -25,10 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from meshcache.engine.pools import Division
+
 _SWEPT_TO = 0.75
-"""Share of `max_bytes` down to which a sweep goes: room for what comes before the next."""
+"""Part of a pool's share down to which a sweep goes: room for what comes before the next."""
 _SWEEP_AFTER = 1 / 32
-"""Share of `max_bytes` that one process may write before it asks for a sweep: eight processes stay within."""
+"""Part of a pool's share that one process may write before it asks for a sweep: eight processes stay within."""
+_SWEEP_LEAST = 1 / 1024
+"""The same of `max_bytes`, at least: a sweep looks at every file, whoever it is for."""
+_POOL_AT = 2 * DIGEST_BYTES - 4
+"""Where in the name of a file its pool begins, behind what the names of the two folders have left of the digest."""
 _SCRATCH = "tmp"
 _SCRATCH_KEPT = 600.0
 _FILE_OVERHEAD = 4096
@@ -44,14 +51,25 @@ class Swept:
 
 
 class ObjectFolder:
-    """One file for each 32-byte key, at `ab/cd/<rest>` by its hex digits. Raises `TierError` only."""
+    """One file for each storage key, at `ab/cd/<rest>` by its hex digits. Raises `TierError` only."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         """`path` is made when absent, at the first write."""
         self._path = os.fspath(path)
         self._max_bytes = max_bytes
         self.largest_value = max_bytes // 8
-        self._written = 0
+        self._division = UNDIVIDED
+        self._written: dict[bytes, int] = {}
+        """By pool, since this process last saw a sweep."""
+
+    def divide(self, division: Division) -> None:
+        """Keep every pool to its share from the next sweep on. From any thread."""
+        self._division = division
+
+    def takes(self, key: bytes, size: int) -> bool:
+        """Whether a value of `size` bytes may be stored under `key`."""
+        division = self._division
+        return size <= min(self.largest_value, division.part(division.pool(key), self._max_bytes))
 
     def read(self, key: bytes, now: float) -> bytes | None:
         """The value under `key`, unless it has expired at `now` (Unix seconds)."""
@@ -101,7 +119,8 @@ class ObjectFolder:
                 raise
         except OSError as error:
             raise _translated(error) from error
-        self._written += len(value) + _FILE_OVERHEAD
+        pool = self._division.pool(key)
+        self._written[pool] = self._written.get(pool, 0) + len(value) + _FILE_OVERHEAD
 
     def keep(self, key: bytes, value: bytes, expires_at: float, now: float) -> bool:
         """As `write`, unless a value of that length is there at `now`: then it stays, and until `expires_at` at least.
@@ -169,14 +188,20 @@ class ObjectFolder:
 
     def wants_sweep(self) -> bool:
         """Whether this process has written so much since it last saw a sweep that another is due."""
-        return self._written > self._max_bytes * _SWEEP_AFTER
+        division = self._division
+        return any(
+            written > max(division.part(pool, self._max_bytes) * _SWEEP_AFTER, self._max_bytes * _SWEEP_LEAST)
+            for pool, written in list(self._written.items())
+            if not pool or pool in division.arms
+        )
 
     def sweep(self, now: float) -> Swept | None:
-        """Remove what has expired at `now`, then what was written first until the bound is kept with some room.
+        """Remove what has expired at `now`, then what was written first until each pool keeps to its share with some
+        room.
 
         None when another process is sweeping, which serves as well.
         """
-        self._written = 0
+        self._written = {}
         try:
             with self._sweeping() as mine:
                 return self._sweep(now) if mine else None
@@ -186,8 +211,9 @@ class ObjectFolder:
             raise _translated(error) from error
 
     def _sweep(self, now: float) -> Swept:
-        expired = evicted = total = 0
-        kept: list[tuple[float, int, str]] = []
+        expired = evicted = 0
+        division = self._division
+        kept: dict[bytes, list[tuple[float, int, str]]] = {}
         for entry in self._files():
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -197,12 +223,16 @@ class ObjectFolder:
             if status.st_mtime <= now:
                 expired += _unlinked(entry.path)
             else:
-                total += size
-                kept.append((status.st_ctime, size, entry.path))
-        if total > self._max_bytes:
-            kept.sort()
-            for _, size, path in kept:
-                if total <= self._max_bytes * _SWEPT_TO:
+                pool = division.pool(bytes(DIGEST_BYTES) + _hex(entry.name[_POOL_AT:])) if division.arms else COMMON
+                kept.setdefault(pool, []).append((status.st_ctime, size, entry.path))
+        for pool, files in kept.items():
+            share = division.part(pool, self._max_bytes)
+            total = sum(size for _, size, _ in files)
+            if total <= share:
+                continue
+            files.sort()
+            for _, size, path in files:
+                if total <= share * _SWEPT_TO:
                     break
                 evicted += _unlinked(path)
                 total -= size
@@ -284,6 +314,13 @@ def _listed(path: str) -> list[os.DirEntry[str]]:
             return list(entries)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _hex(digits: str) -> bytes:
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        return b""
 
 
 def _unlinked(path: str) -> int:

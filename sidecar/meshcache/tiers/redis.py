@@ -30,6 +30,8 @@ from meshcache.tiers.redis_words import ALL, PREFIX, combined_words, is_word, wo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from meshcache.engine.pools import Division
+
 ENTRIES = f"{PREFIX}k:"
 """Before the hexadecimal storage key in the name of an entry."""
 CHUNKS = f"{PREFIX}c:"
@@ -117,6 +119,9 @@ class RedisTier:
     def absent(self, key: bytes) -> bool:  # noqa: ARG002 - only a round trip can tell
         """See `Tier`."""
         return False
+
+    def divide(self, division: Division) -> None:
+        """See `Tier`. Nothing is done: the server alone knows what it holds, and other pods fill it, too."""
 
     async def get(self, key: bytes, resource: bytes) -> TierRead:
         """See `Tier`. One round trip, save for the first look at a page of epochs."""

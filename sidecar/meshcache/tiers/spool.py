@@ -36,15 +36,20 @@ class Spool:
         where: Callable[[int], Sequence[TierName]],
         ttl: Callable[[TierName], float],
         owner: bytes,
+        pool: bytes,
         budget: CopyBudget,
         expected: int,
     ) -> None:
-        """`where` says which tiers take a body of so many bytes, `ttl` for how many seconds. `expected` bytes come."""
+        """`where` says which tiers take a body of so many bytes, `ttl` for how many seconds. `expected` bytes come.
+
+        The chunks are those of `owner` in `pool`.
+        """
         self._store = store
         self._hooks = hooks
         self._where = where
         self._ttl = ttl
         self._owner = owner
+        self._pool = pool
         self._budget = budget
         self._size = expected
         self._buffer: deque[bytes] = deque()
@@ -121,7 +126,7 @@ class Spool:
 
     async def _write(self, number: int, chunk: bytes) -> None:
         try:
-            name = self._digests[number] = await self._store.digest(chunk, self._owner)
+            name = self._digests[number] = await self._store.digest(chunk, self._owner, self._pool)
             tiers = self._where(self._size)
             kept = [await self._store.keep(tier, name, chunk, self._ttl(tier)) for tier in tiers]
             if not kept or not all(kept):

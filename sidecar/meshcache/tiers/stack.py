@@ -25,6 +25,7 @@ from meshcache.tiers.threads import Threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from meshcache.engine.pools import Division
     from meshcache.engine.purge_state import Born
     from meshcache.engine.records import Entry, Record
     from meshcache.engine.storing.fill import CopyBudget
@@ -56,7 +57,7 @@ class Found(msgspec.Struct, frozen=True):
 class TierStack:
     """Hot, warm and cold as one store. Never raises anything but `CancelledError`; belongs to one event loop.
 
-    `key` is always a storage key (32 bytes), `resource` a resource id (16 bytes), `now` Unix seconds.
+    `key` is always a storage key, `resource` a resource id (16 bytes), `now` Unix seconds.
     Failures are counted through the hooks; to the caller they are misses.
     """
 
@@ -129,6 +130,12 @@ class TierStack:
             return self._outlived(key, entry)
         self.memory.delete(key)
         return None
+
+    def divide(self, division: Division) -> None:
+        """Give every pool its share of every tier from now on. From any thread."""
+        self.memory.divide(division)
+        for lower in self._lower.values():
+            lower.tier.divide(division)
 
     def install_keying(self, specs: Iterable[KeySpec]) -> None:
         """Policies key a URI in these ways from now on; see `Purges.install`. From any thread."""
@@ -242,11 +249,13 @@ class TierStack:
         size: int,
         expires_in: float,
         owner: bytes,
+        pool: bytes,
         budget: CopyBudget,
     ) -> Spool | None:
         """Begin to store a body of `size` bytes or more in the tiers in which `store` will place its record.
 
-        None when no tier takes as much. `expires_in` is as in an `Entry`, `owner` whose chunks they are.
+        None when no tier takes as much. `expires_in` is as in an `Entry`, `owner` whose chunks they are, `pool`
+        whose share they take.
         """
 
         def where(so_far: int) -> list[TierName]:
@@ -257,7 +266,7 @@ class TierStack:
 
         if self._closed or not where(size):
             return None
-        return self.bodies.spool(where, ttl, owner=owner, budget=budget, expected=size)
+        return self.bodies.spool(where, ttl, owner=owner, pool=pool, budget=budget, expected=size)
 
     def when_written(self, keys: Iterable[bytes], call: Callable[[], None]) -> None:
         """Call `call` when no write of any of `keys` waits or is under way in the lower tiers."""

@@ -14,6 +14,7 @@ from meshcache.engine.chunks import owner_of
 from meshcache.engine.judge import judge, withheld
 from meshcache.engine.key import resource_ids
 from meshcache.engine.lookup import Candidate
+from meshcache.engine.pools import pool_of
 from meshcache.engine.ranges.parts import (
     OF_ONE_CONTENT,
     is_part,
@@ -157,6 +158,7 @@ class Keeper:
             size=size,
             expires_in=of_use(judge(head, policy.freshness), policy, head.response_time),
             owner=owner_of(head),
+            pool=pool_of(target.key.storage),
             budget=self.copies,
         )
 
