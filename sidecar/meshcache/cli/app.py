@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "status": Command("status", "Show policies, workers and tiers."),
     "purge": Command("purge", "Declare stored answers dead or stale, everywhere."),
     "validate": Command("validate", "Check policy files without running anything."),
+    "diff": Command("diff", "Say what an edit of policy files changes, for which traffic."),
     "schema": Command("schema", "Print the JSON Schema of policy files, for editors."),
     "explain": Command("explain", "Say what the policies make of a request, and why."),
     "envoy-config": Command("envoy_config", "Print the configuration that Envoy needs."),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from meshcache.policy import compiled as c
 from meshcache.policy import models as m
 from meshcache.policy.check import check, nearest
+from meshcache.policy.compile_policy import VIA_ENVOY, compile_policy
 from meshcache.policy.config_models import CacheConfig, IdentitySpec, NamedBy, RevisionSpec, SessionBy, TrustedBy
 from meshcache.policy.documents import parse_documents
 from meshcache.policy.errors import PolicyErrors
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from meshcache.experiment.overlay import Overlay
     from meshcache.policy.documents import Document, Documents, Path
     from meshcache.policy.errors import PolicyError
-
-VIA_ENVOY: Final = "envoy"
-"""`refresh.via` of policies whose refreshes go where the refresh address leads."""
 
 
 def name_of(document: Document) -> str:
@@ -75,15 +72,27 @@ def compile_documents(
 
     Raises `PolicyErrors` with everything that is wrong in the set.
     """
-    parsed, errors = parse_documents(documents)
-    compiler = _Compiler(errors)
-    compiler.add(parsed)
+    compiler = _Compiler.of(documents)
     if surroundings is not None:
         refresh_clusters = surroundings.refresh_clusters
     if refresh_clusters is not None:
         compiler.check_ways(refresh_clusters)
     snapshot = compiler.finish(documents.digest, generation, secret, surroundings)
     return snapshot.with_overlays(overlays) if overlays else snapshot
+
+
+class PolicySet(NamedTuple):
+    """A compiled set beside what it was compiled from, for who has to say what stands where."""
+
+    snapshot: Snapshot
+    manifests: tuple[tuple[Document, m.Manifest], ...]
+    """In document order, policies with what they inherit."""
+
+
+def compile_set(documents: Documents, secret: bytes = b"") -> PolicySet:
+    """As `compile_documents` away from a pod. Raises `PolicyErrors`."""
+    compiler = _Compiler.of(documents)
+    return PolicySet(compiler.finish(documents.digest, 0, secret, None), tuple(compiler.manifests))
 
 
 class _Compiler:
@@ -93,11 +102,18 @@ class _Compiler:
         """Whether every file could be read: what is not found may else stand in one that could not."""
         self._named: dict[tuple[str, str], Document] = {}
         """The first document of each kind and name, sound or not."""
-        self._manifests: list[tuple[Document, m.Manifest]] = []
+        self.manifests: list[tuple[Document, m.Manifest]] = []
         self._told: set[PolicyError] = set()
 
-    def add(self, documents: Sequence[Document]) -> None:
-        """Check each document by itself, a policy together with what it inherits."""
+    @classmethod
+    def of(cls, documents: Documents) -> Self:
+        """One that has read `documents`, and checked each by itself, a policy together with what it inherits."""
+        parsed, errors = parse_documents(documents)
+        compiler = cls(errors)
+        compiler._add(parsed)
+        return compiler
+
+    def _add(self, documents: Sequence[Document]) -> None:
         for document in documents:
             name = name_of(document)
             if name:
@@ -115,12 +131,12 @@ class _Compiler:
         for document in sorted(merged, key=lambda one: len(one.bases)):
             self._check(document)
         order = {id(document): place for place, document in enumerate(merged)}
-        self._manifests.sort(key=lambda pair: order[id(pair[0])])
+        self.manifests.sort(key=lambda pair: order[id(pair[0])])
 
     def _check(self, document: Document) -> None:
         manifest, errors = check(document)
         if manifest is not None:
-            self._manifests.append((document, manifest))
+            self.manifests.append((document, manifest))
         for error in errors:
             if not document.bases:
                 self._told.add(error)
@@ -141,7 +157,7 @@ class _Compiler:
         self._errors.append(document.error(path, message, hint))
 
     def _of(self, kind: type[M]) -> list[tuple[Document, M]]:
-        return [(document, manifest) for document, manifest in self._manifests if isinstance(manifest, kind)]
+        return [(document, manifest) for document, manifest in self.manifests if isinstance(manifest, kind)]
 
     def check_ways(self, clusters: frozenset[str]) -> None:
         """Refuse policies whose refreshes would go elsewhere than to `clusters`."""
@@ -321,65 +337,3 @@ def _match(spec: m.MatchModel) -> c.Match:
         headers=tuple(map(_condition, spec.headers)),
         query=tuple(map(_condition, spec.query)),
     )
-
-
-def compile_policy(manifest: m.CachePolicy) -> c.Policy:
-    """One policy as the request path uses it."""
-    spec = manifest.spec
-    freshness, tiers, placement = spec.freshness, spec.tiers, spec.placement
-    key = _key(spec.key)
-    return c.Policy(
-        name=manifest.metadata.name,
-        eviction=spec.eviction,
-        freshness=c.Freshness(
-            mode=freshness.mode,
-            default_ttl=freshness.default_ttl,
-            max_ttl=freshness.max_ttl,
-            stale_while_revalidate=freshness.stale_while_revalidate,
-            stale_if_error=freshness.stale_if_error,
-            stale_if_unreachable=freshness.stale_if_unreachable,
-            heuristic=freshness.heuristic,
-            targets=tuple(dict.fromkeys(freshness.targets)),
-            refresh_ahead=freshness.refresh_ahead,
-            negative=MappingProxyType({entry.status: entry.ttl for entry in freshness.negative}),
-            ignore=frozenset(name.replace("-", "_") for name in freshness.ignore),
-            person_keyed=key.partition_subject or key.partition_session,
-            cookies_keyed=bool(key.cookies) or "cookie" in {*key.headers, *key.partition_headers, *key.strip},
-            refuse_disguised=freshness.type_mismatch == "refuse",
-        ),
-        tiers=c.Tiers(hot=_limits(tiers.hot), warm=_limits(tiers.warm), cold=_limits(tiers.cold)),
-        placement=c.Placement(placement.hot_at, placement.warm_at, placement.promotion == "onHit"),
-        key=key,
-        collapse_wait=spec.collapse.max_wait if spec.collapse.enabled else 0.0,
-        refresh_max_concurrent=spec.refresh.max_concurrent,
-        refresh_via="" if spec.refresh.via == VIA_ENVOY else spec.refresh.via,
-        cost=0.0 if spec.cost is None else spec.cost.per_origin_request,
-        currency="" if spec.cost is None else spec.cost.currency,
-        digest=hashlib.sha256(written(spec).encode()).hexdigest()[:32],
-    )
-
-
-def _limits(tier: m.HotTier | m.WarmTier | m.ColdTier) -> c.TierLimits:
-    return c.TierLimits(ttl=tier.ttl, max_object_bytes=tier.max_object_bytes, deadline=tier.deadline)
-
-
-def _key(spec: m.KeyModel) -> c.KeySpec:
-    borders = {part.word for part in spec.partition}
-    key = c.KeySpec(
-        methods=frozenset(spec.methods),
-        host=spec.host,
-        query_include=tuple(spec.query.include),
-        query_exclude=tuple(spec.query.exclude),
-        query_sort=spec.query.sort,
-        headers=tuple(dict.fromkeys(spec.headers)),
-        cookies=tuple(dict.fromkeys(spec.cookies)),
-        strip=frozenset(spec.strip),
-        partition_headers=tuple(dict.fromkeys(part.header for part in spec.partition if part.header)),
-        partition_tenant="tenant" in borders,
-        partition_subject="subject" in borders,
-        partition_session="session" in borders,
-    )
-    # The methods are left out: they say what is looked up, and GET and HEAD share entries.
-    parts = (key.host, key.query_include, key.query_exclude, key.query_sort, key.headers, key.cookies)
-    material = repr((*parts, key.partition_headers, *sorted(borders & _CLAIMS.keys()), *sorted(key.strip))).encode()
-    return replace(key, fingerprint=hashlib.blake2b(material, digest_size=8).digest())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_validator
+from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_serializer, model_validator
 
 from meshcache.policy import values as v
 from meshcache.policy.schema import CookieName, Head, Quantity, Strict, refuse
@@ -60,6 +60,10 @@ class TrustSource(Strict):
             return source
         found: TrustSource = handler(value)
         return found
+
+    @model_serializer
+    def _written(self) -> str | dict[str, list[str]]:
+        return self._word or {"addresses": self.addresses}
 
 
 class TrustedBy(Strict):

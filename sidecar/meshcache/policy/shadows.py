@@ -127,8 +127,12 @@ def _covers(wide: Sequence[Condition], narrow: Sequence[Condition]) -> bool:
     return True
 
 
-def warnings(documents: Iterable[Document], routes: Sequence[Route]) -> list[PolicyError]:
-    """What is told of matches that are never reached; `routes` are what `documents` were compiled to."""
+def warnings(documents: Iterable[Document], routes: Sequence[Route], known: Sequence[Route] = ()) -> list[PolicyError]:
+    """What is told of matches that are never reached; `routes` are what `documents` were compiled to.
+
+    Left out are those of which the same holds in the routes `known`.
+    """
+    told = {(one.hidden.route, one.hidden.match) for one in shadows(known)}
     by_name = {
         metadata["name"]: document
         for document in documents
@@ -136,6 +140,8 @@ def warnings(documents: Iterable[Document], routes: Sequence[Route]) -> list[Pol
     }
     found = []
     for hidden, by in shadows(routes):
+        if (hidden.route, hidden.match) in told:
+            continue
         document = by_name[hidden.route]
         file, position = by_name[by.route].place(("spec", "match", by.number))
         of = "an earlier match of this route" if by.route == hidden.route else f"route {by.route}"
