@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meshcache.policy.documents import MAX_FILE_BYTES, Documents, parse_documents, parse_file, resolve_plain
@@ -102,6 +102,7 @@ def test_scalars_follow_the_core_schema_of_yaml_1_2() -> None:
     ]
 
 
+@example("{0\n\n0")
 @given(st.text(max_size=200) | st.text(alphabet="[]{}:,-?&*!|>'\"%@`#\n\t ab1~", max_size=200))
 @settings(max_examples=400)
 def test_no_text_raises(text: str) -> None:

@@ -114,7 +114,9 @@ def dotted(path: Path) -> str:
     """`("spec", "match", 0, "path")` as `spec.match[0].path`."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        # A key is any text: one of several lines would break the line of the error.
+        name = part if isinstance(part, int) or part.isprintable() else repr(part)[1:-1]
+        text += f"[{name}]" if isinstance(name, int) else f".{name}" if text else name
     return text
 
 
