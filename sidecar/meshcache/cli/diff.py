@@ -30,7 +30,7 @@ def diff(
     before and after is told where it is another one. The exit status is that of diff: 0 when nothing changes, 1 when
     something does, 2 when it cannot be said, because one of the two is refused.
 
-    Example: git worktree add /tmp/before HEAD && meshcache diff /tmp/before/policies policies
+    Example: meshcache diff /tmp/before/policies policies, after `git worktree add /tmp/before HEAD`
     """
     from meshcache.policy.diff import difference
 
