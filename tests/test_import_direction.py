@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "rfc": {"message", "decisions"},
     "policy": {"message", "experiment"},
     "engine": {"message", "decisions", "rfc", "experiment", "policy"},
-    "tiers": {"decisions", "engine", "eviction"},
+    "tiers": {"decisions", "engine", "eviction", "experiment"},
     "envoy": {"policy", "process"},
     "admin": {"observe", "process"},
     "demo": {"process"},

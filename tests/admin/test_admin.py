@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from meshcache.admin.app import LONGEST_BODY, admin_app, metrics_app
+from meshcache.admin.app import LONGEST_BODY, Unavailable, admin_app, metrics_app
 from meshcache.admin.server import MAX_CONNECTIONS, EmbeddedServer
 from meshcache.admin.token import Token
 from meshcache.extproc.status import Condition, PolicyStatus, PurgeStatus, Refusal, Status, WorkerStatus
@@ -50,12 +50,32 @@ class Purges:
         return Done(purge_id, {}) if purge_id == "known" else None
 
 
+class Experiments:
+    """Knows one experiment."""
+
+    def overview(self):
+        return Done("all", {})
+
+    async def show(self, name):
+        if name != "known":
+            raise LookupError("there is none")
+        return Done(name, {})
+
+    async def order(self, name, order, body, who):
+        if order == "stop":
+            raise Unavailable("the store is away")
+        if order == "promote":
+            raise ValueError("that makes no sense")
+        await self.show(name)
+        return Done(f"{order} {body.decode()}", dict(who))
+
+
 @pytest.fixture
 async def admin(tmp_path):
     path = tmp_path / "admin.sock"
     path.write_text("left by one that was killed")
     token = Token.load_or_create(tmp_path / "admin.token")
-    server = EmbeddedServer(admin_app(lambda: STATUS, Purges(), token), bind_unix(path, 0o600))
+    server = EmbeddedServer(admin_app(lambda: STATUS, Purges(), Experiments(), token), bind_unix(path, 0o600))
     await server.start()
     async with httpx.AsyncClient(
         transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://meshcache"
@@ -122,6 +142,25 @@ async def test_how_a_purge_stands_takes_no_token(admin):
     assert (await admin.get("/purge/known")).json() == {"body": "known", "who": {}}
     assert (await admin.get("/purge/other")).status_code == 404
     assert (await admin.get("/purge")).status_code == 405
+
+
+async def test_experiments_are_shown_to_whoever_may_connect(admin):
+    assert (await admin.get("/experiments")).json() == {"body": "all", "who": {}}
+    assert (await admin.get("/experiments/known")).json() == {"body": "known", "who": {}}
+    answer = await admin.get("/experiments/other")
+    assert (answer.status_code, answer.json()) == (404, {"error": "there is none"})
+
+
+async def test_an_order_takes_the_token_and_tells_who_asks(admin):
+    answer = await admin.post("/experiments/known/rollback", content=b"{}", headers=admin.token.header)
+    assert answer.status_code == 200
+    assert answer.json()["body"] == "rollback {}"
+    assert answer.json()["who"]["uid"] == os.getuid()
+    assert (await admin.post("/experiments/known/rollback")).status_code == 401
+    for path, status in (("known/promote", 400), ("known/stop", 503), ("other/rollback", 404)):
+        answer = await admin.post(f"/experiments/{path}", headers=admin.token.header)
+        assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    assert (await admin.get("/experiments/known/rollback")).status_code == 405
 
 
 async def test_a_purge_that_is_broken_off_is_no_error_of_ours(admin, tmp_path, caplog):

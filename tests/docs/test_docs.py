@@ -161,7 +161,7 @@ def test_defaults_are_as_documented(kind: str) -> None:
         if default is PydanticUndefined or default is None or told is None:
             continue
         durations = ("ttl", "Ttl", "deadline", "maxWait", "staleWhileRevalidate", "staleIfError", "staleIfUnreachable")
-        durations += (".for", "warmup")
+        durations += (".for", "warmup", "timeout")
         if path.endswith(durations):
             assert units.parse_duration(told) == default, path
         elif path.endswith("Bytes"):
@@ -259,13 +259,16 @@ def test_files_of_the_package_that_are_named_exist() -> None:
 
 @cache
 def options() -> dict[str, set[str]]:
-    """The options of each subcommand."""
-    group = typer.main.get_command(build(COMMANDS))
-    commands: dict[str, Any] = group.commands  # type: ignore[attr-defined]
-    return {
-        name: {"--help", *chain.from_iterable((*each.opts, *each.secondary_opts) for each in command.params)}
-        for name, command in commands.items()
-    }
+    """The options of each subcommand, and of the subcommands that it has itself."""
+
+    def of(group: Any, before: str = "") -> Iterator[tuple[str, set[str]]]:
+        for name, command in group.commands.items():
+            given = chain.from_iterable((*each.opts, *each.secondary_opts) for each in command.params)
+            yield f"{before}{name}", {"--help", *given}
+            if hasattr(command, "commands"):
+                yield from of(command, f"{before}{name} ")
+
+    return dict(of(typer.main.get_command(build(COMMANDS))))
 
 
 def shown_commands(page: Path) -> Iterator[list[str]]:
@@ -285,7 +288,8 @@ def test_commands_and_options_that_are_shown_exist(page: Path) -> None:
             continue
         assert command in COMMANDS, f"{name_of(page)}: meshcache {command}"
         given = {word.partition("=")[0] for word in words[1:] if word.startswith("-")}
-        assert given <= options()[command], f"{name_of(page)}: {' '.join(words)}"
+        own = options().get(" ".join(words[:2]), options()[command])
+        assert given <= own, f"{name_of(page)}: {' '.join(words)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -44,6 +44,12 @@ def spec_errors(kind: str, spec: str) -> list[str]:
         ("revision: {from: podLabel}", "spec.revision.name: is required with `from: podLabel`"),
         ("revision: {from: envoyCluster, name: x}", "spec.revision.name: has no meaning"),
         ("revision: {from: magic}", "spec.revision.from: expected 'podLabel', 'envoyCluster' or 'env'"),
+        (
+            "notify: {webhook: {url: 'ftp://x/hunter2'}}",
+            "spec.notify.webhook.url: expected a URL such as https://hooks",
+        ),
+        ("notify: {webhook: {timeout: 1s}}", "spec.notify.webhook.url: required field is missing"),
+        ("notify: {webhook: {url: 'https://x', timeout: 2m}}", "spec.notify.webhook.timeout: expected at most 60"),
         ("admin: {metricsListen: 9464}", "spec.admin.metricsListen: expected an address"),
         ("admin: {metricsListen: 'a:70000'}", "spec.admin.metricsListen: expected HOST:PORT"),
         ("admin: {socket: /a}", "spec.admin.socket: not supported yet"),

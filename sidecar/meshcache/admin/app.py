@@ -15,7 +15,7 @@ from meshcache.admin.server import UID
 from meshcache.observe.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.requests import Request
 
@@ -51,30 +51,43 @@ class Purges(Protocol):
         ...
 
 
-def admin_app(status: Callable[[], Status], purges: Purges, token: Token) -> Starlette:
-    """`GET /status`: a `Status` as JSON; `POST /purge`, `GET /purge/<id>`: a `PurgeResult`. Writes take the token."""
+class Unavailable(Exception):  # noqa: N818 - what is so, not what went wrong
+    """It cannot be done now. One line for people."""
+
+
+class Experiments(Protocol):
+    """Shows experiments and takes orders about them; `cli.sidecar` has one over the supervisor's."""
+
+    def overview(self) -> msgspec.Struct:
+        """All of them."""
+        ...
+
+    async def show(self, name: str) -> msgspec.Struct:
+        """One. Raises `LookupError` when there is none of that name."""
+        ...
+
+    async def order(self, name: str, order: str, body: bytes, who: Mapping[str, Any]) -> msgspec.Struct:
+        """Carry out `order`, as `body` (JSON, may be empty) says more closely; the experiment as it is then.
+
+        Raises `LookupError`, `ValueError` for what makes no sense, and `Unavailable`.
+        """
+        ...
+
+
+def admin_app(status: Callable[[], Status], purges: Purges, experiments: Experiments, token: Token) -> Starlette:
+    """`GET /status`: a `Status` as JSON; `POST /purge`, `GET /purge/<id>`: a `PurgeResult`.
+
+    `GET /experiments`, `GET /experiments/<name>`, `POST /experiments/<name>/<order>`. Writes take the token.
+    """
 
     async def show(_request: Request) -> Response:
         return json_response(status())
 
     async def purge(request: Request) -> Response:
-        if not token.opens(request.headers.get("authorization")):
-            refusal = json_response({"error": "a token is needed: authorization: Bearer <token>"}, 401)
-            refusal.headers["www-authenticate"] = "Bearer"
-            return refusal
-        body = bytearray()
-        try:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > LONGEST_BODY:
-                    return json_response({"error": f"more than {LONGEST_BODY} bytes"}, 413)
-        except ClientDisconnect:
-            # Nobody is there to hear of it, and half a request asks for nothing.
-            return json_response({"error": "the request was broken off"}, 400)
-        try:
-            return json_response(await purges.purge(bytes(body), {**_peer(request), "token": token.name}))
-        except ValueError as error:
-            return json_response({"error": str(error)}, 400)
+        async def done(body: bytes, who: Mapping[str, Any]) -> msgspec.Struct:
+            return await purges.purge(body, who)
+
+        return await _write(request, token, done)
 
     async def result(request: Request) -> Response:
         found = await purges.result(request.path_params["id"])
@@ -82,13 +95,60 @@ def admin_app(status: Callable[[], Status], purges: Purges, token: Token) -> Sta
             return json_response({"error": "no such purge is remembered"}, 404)
         return json_response(found)
 
+    async def overview(_request: Request) -> Response:
+        return json_response(experiments.overview())
+
+    async def one(request: Request) -> Response:
+        try:
+            return json_response(await experiments.show(request.path_params["name"]))
+        except LookupError as error:
+            return json_response({"error": str(error)}, 404)
+
+    async def order(request: Request) -> Response:
+        name, what = request.path_params["name"], request.path_params["order"]
+
+        async def done(body: bytes, who: Mapping[str, Any]) -> msgspec.Struct:
+            return await experiments.order(name, what, body, who)
+
+        return await _write(request, token, done)
+
     return Starlette(
         routes=[
             Route("/status", show, methods=["GET"]),
             Route("/purge", purge, methods=["POST"]),
             Route("/purge/{id}", result, methods=["GET"]),
+            Route("/experiments", overview, methods=["GET"]),
+            Route("/experiments/{name}", one, methods=["GET"]),
+            Route("/experiments/{name}/{order}", order, methods=["POST"]),
         ]
     )
+
+
+async def _write(
+    request: Request, token: Token, done: Callable[[bytes, Mapping[str, Any]], Awaitable[msgspec.Struct]]
+) -> Response:
+    """The answer to a write: what `done` makes of the body and of who asks."""
+    if not token.opens(request.headers.get("authorization")):
+        refusal = json_response({"error": "a token is needed: authorization: Bearer <token>"}, 401)
+        refusal.headers["www-authenticate"] = "Bearer"
+        return refusal
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > LONGEST_BODY:
+                return json_response({"error": f"more than {LONGEST_BODY} bytes"}, 413)
+    except ClientDisconnect:
+        # Nobody is there to hear of it, and half a request asks for nothing.
+        return json_response({"error": "the request was broken off"}, 400)
+    try:
+        return json_response(await done(bytes(body), {**_peer(request), "token": token.name}))
+    except LookupError as error:
+        return json_response({"error": str(error)}, 404)
+    except ValueError as error:
+        return json_response({"error": str(error)}, 400)
+    except Unavailable as error:
+        return json_response({"error": str(error)}, 503)
 
 
 def _peer(request: Request) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class Command(NamedTuple):
     """A subcommand."""
 
     function: str
-    """The name of its function, and, with underscores, of its module in `meshcache.cli`."""
+    """The name of its function, or of the application of its subcommands, and of its module in `meshcache.cli`."""
     summary: str
     """What it does, short enough for a line of `meshcache --help` on 80 columns."""
 
@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "serve": Command("serve", "Run the sidecar alone, for an Envoy of your own."),
     "status": Command("status", "Show policies, workers and tiers."),
     "purge": Command("purge", "Declare stored answers dead or stale, everywhere."),
+    "experiment": Command("experiment", "Show experiments, and decide about them."),
     "validate": Command("validate", "Check policy files without running anything."),
     "diff": Command("diff", "Say what an edit of policy files changes, for which traffic."),
     "schema": Command("schema", "Print the JSON Schema of policy files, for editors."),
@@ -86,7 +87,11 @@ def build(names: Iterable[str]) -> typer.Typer:
 
     for name in names:
         function, summary = COMMANDS[name]
-        app.command(name, short_help=summary)(getattr(import_module(f"meshcache.cli.{function}"), function))
+        found = getattr(import_module(f"meshcache.cli.{function}"), function)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name, short_help=summary)
+        else:
+            app.command(name, short_help=summary)(found)
     return app
 
 

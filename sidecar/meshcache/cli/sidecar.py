@@ -12,14 +12,17 @@ from urllib.parse import urlsplit
 import msgspec
 
 from meshcache import __version__
-from meshcache.admin.app import admin_app, metrics_app
+from meshcache.admin.app import Unavailable, admin_app, metrics_app
 from meshcache.admin.server import EmbeddedServer
 from meshcache.admin.token import FILE_NAME as TOKEN_FILE
 from meshcache.admin.token import Token, TokenError
 from meshcache.cli.options import DEFAULT_METRICS_LISTEN, refresh_cluster_name
 from meshcache.cli.paths import admin_socket, run_folder
 from meshcache.envoy.timeouts import message_timeout
+from meshcache.experiment.orders import Order
 from meshcache.extproc.control import WorkerOptions
+from meshcache.extproc.deciding import NotKnownError, OrderRefusedError
+from meshcache.extproc.experiment_views import ExperimentList, ExperimentView
 from meshcache.extproc.purger import PurgeRequest, PurgeResult
 from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
 from meshcache.observe import logs
@@ -173,6 +176,54 @@ class _Purges:
         return await self._supervisor.purging.result(purge_id)
 
 
+class OrderDetails(msgspec.Struct, forbid_unknown_fields=True):
+    """What is said with an order about an experiment."""
+
+    reason: str = ""
+    arm: str = ""
+    """Whom to promote, where nothing is compared."""
+
+
+LONGEST_REASON: Final = 1000
+
+
+class _Experiments:
+    """What the admin API asks of the supervisor."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def overview(self) -> ExperimentList:
+        """See `admin.app.Experiments`."""
+        return self._supervisor.deciding.overview()
+
+    async def show(self, name: str) -> ExperimentView:
+        """See `admin.app.Experiments`."""
+        try:
+            return await self._supervisor.deciding.show(name)
+        except NotKnownError as error:
+            raise LookupError(str(error)) from error
+
+    async def order(self, name: str, order: str, body: bytes, who: Mapping[str, Any]) -> ExperimentView:
+        """See `admin.app.Experiments`."""
+        try:
+            wanted = Order(order)
+        except ValueError:
+            raise LookupError(f"{order} is none of {', '.join(Order)}") from None
+        try:
+            details = msgspec.json.decode(body, type=OrderDetails) if body else OrderDetails()
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"not an order: {error}") from error
+        if len(details.reason) > LONGEST_REASON:
+            raise ValueError(f"a reason is at most {LONGEST_REASON} characters long")
+        try:
+            return await self._supervisor.deciding.order(name, wanted, who, text=details.reason, arm=details.arm)
+        except NotKnownError as error:
+            raise LookupError(str(error)) from error
+        except OrderRefusedError as error:
+            raise Unavailable(str(error)) from error
+
+
 class _Sidecar:
     def __init__(self, options: SidecarOptions) -> None:
         self._options = options
@@ -224,7 +275,13 @@ class _Sidecar:
         self._servers = [
             EmbeddedServer(metrics_app(self._supervisor), metrics),
             EmbeddedServer(
-                admin_app(lambda: self._supervisor.status(address), _Purges(self._supervisor), token), admin
+                admin_app(
+                    lambda: self._supervisor.status(address),
+                    _Purges(self._supervisor),
+                    _Experiments(self._supervisor),
+                    token,
+                ),
+                admin,
             ),
         ]
         for server in self._servers:

@@ -16,6 +16,8 @@ import msgspec
 from meshcache import __version__
 from meshcache.extproc.child import COMMAND, WorkerProcess
 from meshcache.extproc.control import WorkerOptions
+from meshcache.extproc.deciding import Deciding
+from meshcache.extproc.evidence import LedgerFinder
 from meshcache.extproc.keeper import PolicyKeeper, Source
 from meshcache.extproc.last_good import LastGoodFile
 from meshcache.extproc.overlays import OverlaysInForce
@@ -109,6 +111,7 @@ class Supervisor:
         self._command = command
         self._workers: list[WorkerProcess] = []
         self._purging: Purging | None = None
+        self._deciding: Deciding | None = None
         self.overlays = OverlaysInForce(lambda: self._workers)
         """What has been decided about experiments. May be applied from `load` on."""
         self._config = Config()
@@ -139,10 +142,19 @@ class Supervisor:
                 self._log,
                 self._audit,
             )
+            self._deciding = Deciding(
+                with_stores(self._options.worker, self._config),
+                LedgerFinder(None),
+                self.overlays.apply,
+                self._metrics,
+                self._log,
+                self._audit,
+            )
         except (BoardError, ValueError) as error:
             raise StartError(str(error)) from error
         self._purging.install(self._keeper.snapshot)
         self._purging.open()
+        self._deciding.open(self._keeper.snapshot)
         self._workers = [self._worker(index) for index in range(self._options.workers)]
         return self._config
 
@@ -150,6 +162,7 @@ class Supervisor:
         """Start the workers and follow the policy folder. Only after `load`."""
         self._warn_of_old_settings()
         self.purging.start()
+        self.deciding.start()
         self._tasks = [asyncio.create_task(worker.keep()) for worker in self._workers]
         self._watch = asyncio.create_task(self._follow())
 
@@ -166,6 +179,8 @@ class Supervisor:
             self._watch.cancel()
         await asyncio.gather(*(worker.drain(timeout) for worker in self._workers))
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._deciding is not None:
+            await self._deciding.stop()
         if self._purging is not None:
             await self._purging.stop()
         self._log.info("stopped")
@@ -182,6 +197,13 @@ class Supervisor:
         if self._purging is None:
             raise RuntimeError("nothing has been loaded yet")
         return self._purging
+
+    @property
+    def deciding(self) -> Deciding:
+        """Decisions about experiments. Only after `load`."""
+        if self._deciding is None:
+            raise RuntimeError("nothing has been loaded yet")
+        return self._deciding
 
     @property
     def snapshot(self) -> PolicySet:
@@ -233,6 +255,7 @@ class Supervisor:
                 async for policies in self._keeper.updates():
                     self._warn_of_old_settings()
                     self.purging.install(self._keeper.snapshot)
+                    self.deciding.install(self._keeper.snapshot)
                     await asyncio.to_thread(self._audit.append, "policies", self._installed())
                     await asyncio.gather(*(worker.install(policies) for worker in self._workers))
             except Exception as error:

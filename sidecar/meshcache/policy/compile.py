@@ -229,6 +229,9 @@ class _Compiler:
             identity=_identity(spec.identity),
             revision=self._revision(document, spec.revision, surroundings),
             metrics_listen=spec.admin.metrics_listen,
+            webhook=None
+            if spec.notify.webhook is None
+            else c.Webhook(spec.notify.webhook.url, spec.notify.webhook.timeout),
         )
 
     def _revision(

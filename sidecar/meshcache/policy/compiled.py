@@ -296,6 +296,16 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
+class Webhook:
+    """An address that is told of decisions about experiments."""
+
+    url: str = field(repr=False)
+    """May hold a secret."""
+    timeout: float
+    """Seconds for one try."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """What operators own: one compiled `CacheConfig`. None means that the command line or a default decides."""
 
@@ -314,3 +324,4 @@ class Config:
     """The Envoy clusters that refreshes may go to, as named at the start of the process."""
     metrics_listen: str | None = None
     """`HOST:PORT`."""
+    webhook: Webhook | None = None

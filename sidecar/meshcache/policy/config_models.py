@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_serializer, model_validator
 
 from meshcache.policy import values as v
-from meshcache.policy.schema import CookieName, Head, Quantity, Strict, refuse
+from meshcache.policy.schema import CookieName, Duration, Head, Quantity, Strict, refuse
 
 
 class WarmStore(Strict):
@@ -144,6 +144,19 @@ class Admin(Strict):
     metrics_listen: Annotated[str, BeforeValidator(v.listen_address)] | None = None
 
 
+class WebhookModel(Strict):
+    """An address that is told of decisions."""
+
+    url: Annotated[str, BeforeValidator(v.webhook_url)]
+    timeout: Annotated[Duration, Field(gt=0, le=60)] = 5.0
+
+
+class Notify(Strict):
+    """Who is told of what is decided about experiments."""
+
+    webhook: WebhookModel | None = None
+
+
 class ConfigSpec(Strict):
     """`CacheConfig.spec`."""
 
@@ -154,6 +167,7 @@ class ConfigSpec(Strict):
     identity: IdentitySpec = IdentitySpec()
     telemetry: TelemetrySpec = TelemetrySpec()
     revision: RevisionSpec | None = None
+    notify: Notify = Notify()
     admin: Admin = Admin()
 
 

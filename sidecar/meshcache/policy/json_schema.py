@@ -88,6 +88,7 @@ CHECKS: Final[dict[Callable[..., Any], JsonSchemaValue]] = {
     v.network: {"type": "string"},
     v.listen_address: _whole(v.LISTEN),
     v.warm_url: _text(r"^(?:lmdb|rediss?://.+)$"),
+    v.webhook_url: _text(r"^https?://\S+$"),
     v.cold_url: {"type": "string", "minLength": 1},
 }
 """What the checks that stand before a field's type accept; of those that are not here the type tells."""

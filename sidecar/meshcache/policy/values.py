@@ -309,6 +309,21 @@ def warm_url(value: object) -> str:
     return text
 
 
+def webhook_url(value: object) -> str:
+    """`http://` or `https://` with a host. What is wrong with it is told without quoting it: it may hold a secret."""
+    wanted = "a URL such as https://hooks.example.com/meshcache"
+    if not isinstance(value, str) or not 1 <= len(value) <= 2048 or not value.isprintable() or " " in value:
+        raise ValueError(f"expected {wanted}")
+    try:
+        parts = urlsplit(value)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise ValueError(f"expected {wanted}")
+    return value
+
+
 def cold_url(value: object) -> str:
     """A folder, as a path or as `file://`."""
     text, scheme = _url(value, "file:///var/lib/meshcache/cold")

@@ -1,0 +1,72 @@
+"""A process that decides about one experiment by a real store, and that stops itself where it is told.
+
+`python decider_process.py URL FOLDER`: once the file `stop-<name>` is in FOLDER, it stops itself (SIGSTOP) between
+looking and writing. What it has seen written it appends to `<name>.log`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+from experiment_plans import HARM, HARMLESS, SPEC, experiment, findings
+from meshcache.experiment.findings import Findings
+from meshcache.experiment.state import Record
+from meshcache.extproc.decider import Decider
+from meshcache.policy.compiled import Experiment
+from meshcache.process import die_with_parent
+from meshcache.tiers.decision_redis import DecisionRedis
+from meshcache.tiers.decision_store import StoreError
+from meshcache.tiers.redis import RedisTier
+
+OF = experiment(SPEC.replace("warmup: 5s", "warmup: 0s"))
+
+
+class Finder:
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+
+    async def findings(self, experiment: Experiment, record: Record) -> Findings | None:  # noqa: ARG002
+        harm = (self.folder / f"harm-{self.name}").exists()
+        found = findings(record, latency=HARM if harm else HARMLESS)
+        if (self.folder / f"stop-{self.name}").exists():
+            (self.folder / f"stop-{self.name}").unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return found
+
+
+async def main(url: str, folder: Path, name: str) -> None:
+    client = RedisTier(url)
+    log = folder / f"{name}.log"
+
+    def note(text: str) -> None:
+        with log.open("a") as file:
+            file.write(f"{text}\n")
+
+    decider = Decider(
+        DecisionRedis(client.send, client.where),
+        Finder(folder, name),
+        decided=lambda record, decisions: note(f"wrote {record.version} {[one.what.value for one in decisions]}"),
+        failed=lambda _name, error: note(f"failed {error!r}"),
+        settling=0.0,
+    )
+    snapshot = SimpleNamespace(experiments=(OF,), adoption=lambda *_: None)
+    led = None
+    while True:
+        try:
+            await decider.look(snapshot)
+        except StoreError as error:
+            note(f"away {error}")
+        if decider.leads is not led:
+            led = decider.leads
+            note("leads" if led else "follows")
+        await asyncio.sleep(0.05)
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
