@@ -17,8 +17,10 @@ from meshcache.engine.phases.state import State
 if TYPE_CHECKING:
     from meshcache.engine.account import Account
     from meshcache.engine.cache import Cache
+    from meshcache.engine.judge import Judgement
     from meshcache.engine.outcome import Answer, Forward, Pass, Wait
     from meshcache.message import Request, Response
+    from meshcache.policy.snapshot import Selection
 
 
 class Exchange:
@@ -39,6 +41,18 @@ class Exchange:
     def account(self) -> Account | None:
         """What the request shows of an experiment; None as long as it counts in none."""
         return self._state.account
+
+    @property
+    def selection(self) -> Selection | None:
+        """Route, arm and policy of a request that is looked up; None before `start` and for one that is not."""
+        lookup = self._state.lookup
+        return None if lookup is None else lookup.selection
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """How its policy sees the best that is stored for the request; None when nothing is."""
+        candidate = self._state.candidate
+        return None if candidate is None else candidate.judgement
 
     # -- the request -------------------------------------------------------------------------------------------
 

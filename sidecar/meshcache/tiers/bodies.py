@@ -11,6 +11,7 @@ from meshcache.tiers.base import Trouble
 from meshcache.tiers.body import Body
 from meshcache.tiers.chunks import OUTLIVES, ChunkStore
 from meshcache.tiers.spool import Spool
+from meshcache.tiers.threads import Threads
 from meshcache.tiers.works import Works
 
 if TYPE_CHECKING:
@@ -37,9 +38,10 @@ class Bodies:
         clock: Callable[[], float],
         *,
         drop_after: float = DROP_AFTER,
+        threads: Callable[[str, int], Threads] = Threads,
     ) -> None:
         self._hooks = hooks
-        self._chunks = ChunkStore(lower, hooks, clock)
+        self._chunks = ChunkStore(lower, hooks, clock, threads)
         self._works = Works(lambda: hooks.tier_error(TierName.WARM, Trouble.INTERNAL))
         self._drop_after = drop_after
         self._due: dict[tuple[TierName, bytes], Write] = {}

@@ -46,11 +46,12 @@ class ChunkStore:
         lower: Mapping[TierName, GuardedTier],
         hooks: TierHooks,
         clock: Callable[[], float] = time.monotonic,
+        threads: Callable[[str, int], Threads] = Threads,
     ) -> None:
         self._lower = lower
         self._hooks = hooks
         self._clock = clock
-        self._threads = Threads("chunks", 2)
+        self._threads = threads("chunks", 2)
         self._copying: set[tuple[TierName, bytes]] = set()
 
     async def whole(self, name: TierName, stored: StoredResponse, deadline: float) -> bool | None:

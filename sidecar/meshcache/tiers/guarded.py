@@ -163,7 +163,11 @@ class GuardedTier:
                     self._written(write)
                 continue
             try:
-                self._judge(await asyncio.gather(*map(self._attempt, batch)))
+                if len(batch) == 1:
+                    # As a rule, where misses are few: a task more would cost as much as the write itself.
+                    self._judge((await self._attempt(batch[0]),))
+                else:
+                    self._judge(await asyncio.gather(*map(self._attempt, batch)))
             except asyncio.CancelledError:
                 self._writing.abandoned()
                 raise

@@ -75,11 +75,13 @@ class TierStack:
         breaker_pause: float = 0.5,
         queue_bytes: int = 64 << 20,
         opening_bytes: int = 128 << 20,
+        threads: Callable[[str, int], Threads] = Threads,
     ) -> None:
         """`clock` measures durations; `breaker_pause` is the first pause of a tier that keeps failing, in seconds.
 
         `purges` are the purge rules in effect; None for none ever.
         `queue_bytes` may wait to be written for each of warm and cold, `opening_bytes` of what was read to be verified.
+        `threads` makes what runs calls that would block the event loop, by a name and a number.
         """
         self.memory = memory
         self._board = board
@@ -93,9 +95,9 @@ class TierStack:
             if tier is not None
         }
         self._fleet = next((lower for lower in self._lower.values() if not lower.tier.on_board), None)
-        self._threads = Threads("seal", 1)
+        self._threads = threads("seal", 1)
         self._opener = Opener(board, keyring, self._purges, self._hooks, self._threads, opening_bytes)
-        self.bodies = Bodies(self._lower, self._hooks, clock)
+        self.bodies = Bodies(self._lower, self._hooks, clock, threads=threads)
         """Bodies that are stored in chunks."""
         self._placer = Placer(
             memory,
