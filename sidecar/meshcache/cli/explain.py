@@ -65,6 +65,7 @@ def explain(
     Example: meshcache explain --url http://localhost/v1/images/7 -H 'x-canary: v2'
     """
     from meshcache.cli.app import CommandError
+    from meshcache.cli.arm_secret import assignment_secret
     from meshcache.engine.explain import explain as explain_request
     from meshcache.message import Peer
     from meshcache.policy.check import nearest
@@ -75,7 +76,7 @@ def explain(
     from meshcache.policy.reasons import tried
     from meshcache.policy.sources import FolderSource
 
-    secret = _secret(data) if data is not None else b""
+    secret = assignment_secret(data) if data is not None else b""
     request = _request(url, method, header or [], Peer(source, mtls or bool(peer), peer), claim or [], cluster)
     try:
         documents = FolderSource(policies).read()
@@ -103,19 +104,6 @@ def explain(
             value = json_module.dumps(one.value) if isinstance(one.value, list | dict | bool) else one.value
             lines.append(f"{'' if index else 'values':<11}{one.field}: {value} ({one.file}:{one.line})")
         typer.echo("\n".join(lines))
-
-
-def _secret(data: Path) -> bytes:
-    from meshcache.cli.app import CommandError
-    from meshcache.tiers.signing import KeyringError, read_assignment_secret
-
-    try:
-        secret = read_assignment_secret(data / "keys")
-    except KeyringError as error:
-        raise CommandError(str(error)) from None
-    if secret is None:
-        raise CommandError(f"no meshcache has run with the data folder {data} yet: leave --data out, or start it first")
-    return secret
 
 
 def _request(url: str, method: str, header: list[str], peer: Peer, claim: list[str], cluster: str) -> Request:
