@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "policy": {"message", "experiment"},
     "engine": {"message", "decisions", "rfc", "experiment", "policy"},
     "tiers": {"decisions", "engine", "eviction", "experiment"},
+    "simulate": {"message", "decisions", "rfc", "eviction", "policy", "engine", "tiers"},
     "envoy": {"policy", "process"},
     "admin": {"observe", "process"},
     "demo": {"process"},

@@ -38,6 +38,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "diff": Command("diff", "Say what an edit of policy files changes, for which traffic."),
     "schema": Command("schema", "Print the JSON Schema of policy files, for editors."),
     "explain": Command("explain", "Say what the policies make of a request, and why."),
+    "simulate": Command("simulate", "Replay recorded requests against policies."),
     "envoy-config": Command("envoy_config", "Print the configuration that Envoy needs."),
 }
 """By name, in the order in which `meshcache --help` lists them."""

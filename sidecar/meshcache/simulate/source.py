@@ -1,0 +1,175 @@
+"""A trace's file: opened, unpacked, its format told by what is in it."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import importlib
+import io
+import sys
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+
+from meshcache.simulate.fields import places
+from meshcache.simulate.lines import BadLines
+from meshcache.simulate.logs import COMMON, ENVOY, read_common, read_envoy, read_json
+from meshcache.simulate.order import in_order, spread
+from meshcache.simulate.tables import RECORD, read_keys, read_oracle, read_table
+from meshcache.simulate.trace import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from meshcache.simulate.trace import TraceRequest
+
+_SNIFFED: Final = 1 << 16
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+DEFAULT_HOST: Final = "localhost"
+DEFAULT_RATE: Final = 100.0
+"""Requests a second of a trace without times."""
+
+
+class Format(StrEnum):
+    """How a trace is written."""
+
+    COMMON = "common"
+    """Access logs in the common or the combined format."""
+    ENVOY = "envoy"
+    JSON = "json"
+    CSV = "csv"
+    TSV = "tsv"
+    ORACLE = "oracle"
+    """libCacheSim's oracleGeneral."""
+    KEYS = "keys"
+
+
+@dataclass
+class Trace:
+    """A trace that is being read."""
+
+    format: Format
+    stream: BinaryIO
+    """Unpacked, from its beginning."""
+    bad: BadLines = field(default_factory=BadLines)
+    position: Callable[[], int] = lambda: 0
+    """How many bytes of the file have been read."""
+    size: int | None = None
+    """Bytes of the file; None where they are not known."""
+
+    def requests(self, host: str = DEFAULT_HOST, rate: float = DEFAULT_RATE) -> Iterator[TraceRequest]:
+        """Its requests by time. `host` and `rate` (a second) stand in for what a trace does not say.
+
+        Raises `TraceError` when it is no trace after all.
+        """
+        readers: dict[Format, Callable[..., Iterator[TraceRequest]]] = {
+            Format.COMMON: read_common,
+            Format.ENVOY: read_envoy,
+            Format.JSON: read_json,
+            Format.CSV: partial(read_table, separator=",", rate=rate),
+            Format.TSV: partial(read_table, separator="\t", rate=rate),
+            Format.ORACLE: read_oracle,
+            Format.KEYS: partial(read_keys, rate=rate),
+        }
+        try:
+            made = readers[self.format](self.stream, host, self.bad)
+            yield from made if self.format is Format.KEYS else spread(in_order(made))
+        except (OSError, EOFError) as error:
+            raise TraceError(f"the trace cannot be read to its end: {error}") from error
+        except Exception as error:
+            if type(error).__name__ in _UNPACKING:
+                raise TraceError(f"the trace cannot be unpacked: {error}") from error
+            raise
+
+
+_UNPACKING: Final = ("BadGzipFile", "error", "ZstdError")
+"""Names of what the libraries raise for a packed file that is none: zlib has an `error`, zstandard a `ZstdError`."""
+
+
+@contextlib.contextmanager
+def open_trace(path: Path, asked: Format | None = None) -> Iterator[Trace]:
+    """The trace at `path`, `-` for standard input; unpacked where it is gzip or Zstandard.
+
+    Raises `TraceError` when it cannot be read or its format is not known; `asked` is the format where that is given.
+    """
+    with contextlib.ExitStack() as closing:
+        try:
+            raw = sys.stdin.buffer if str(path) == "-" else closing.enter_context(path.open("rb"))
+            size = None if str(path) == "-" else path.stat().st_size
+            counted = _Counted(cast("BinaryIO", raw))
+            stream = io.BufferedReader(counted, _SNIFFED)
+            packed = stream.peek(4)[:4]
+            if packed.startswith(_GZIP):
+                stream = io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=stream)), _SNIFFED)
+            elif packed.startswith(_ZSTD):
+                stream = io.BufferedReader(_zstd(stream), _SNIFFED)
+            start = stream.peek(_SNIFFED)
+        except OSError as error:
+            raise TraceError(f"{path}: {error.strerror or error}") from error
+        yield Trace(asked or recognised(start, path), stream, position=lambda: counted.count, size=size)
+
+
+class _Counted(io.RawIOBase):
+    """A stream that tells how far it was read."""
+
+    def __init__(self, inner: BinaryIO) -> None:
+        super().__init__()
+        self._inner = inner
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._inner.read(len(buffer))
+        buffer[: len(data)] = data
+        self.count += len(data)
+        return len(data)
+
+
+def _zstd(stream: BinaryIO) -> Any:
+    try:
+        # Whoever has it has it for other reasons: this project does not need it.
+        module = importlib.import_module("zstandard")
+    except ImportError:
+        raise TraceError(
+            "the trace is packed with Zstandard: `pip install zstandard`, or unpack it with `zstd -dc FILE | "
+            "meshcache simulate -`"
+        ) from None
+    return module.ZstdDecompressor().stream_reader(stream)
+
+
+def recognised(start: bytes, path: Path) -> Format:
+    """The format of a trace that begins like this. Raises `TraceError`."""
+    if not start.strip():
+        raise TraceError(f"{path}: the trace is empty")
+    if b"\0" in start:
+        if _is_oracle(start):
+            return Format.ORACLE
+        raise TraceError(f"{path}: is no text, and no trace in libCacheSim's oracleGeneral format")
+    text = start.decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if line.strip()][:20]
+    if len(lines) > 1 and len(start) >= _SNIFFED:
+        lines = lines[:-1] or lines
+    first = lines[0]
+    if first.lstrip().startswith("{"):
+        return Format.JSON
+    for form, pattern in ((Format.COMMON, COMMON), (Format.ENVOY, ENVOY)):
+        if any(pattern.match(line) for line in lines):
+            return form
+    for form, separator in ((Format.TSV, "\t"), (Format.CSV, ",")):
+        if separator in first and places(first.split(separator)).keys() & {"target", "request"}:
+            return form
+    if all(len(line.split()) == 1 for line in lines):
+        return Format.KEYS
+    raise TraceError(f"{path}: the trace's format is not known; name it with --format ({', '.join(Format)})")
+
+
+def _is_oracle(start: bytes) -> bool:
+    """Whether records of 24 bytes make sense: times that do not go back."""
+    whole = len(start) - len(start) % RECORD.size
+    times = [record[0] for record in RECORD.iter_unpack(start[:whole])]
+    return bool(times) and all(one <= next_ for one, next_ in pairwise(times))

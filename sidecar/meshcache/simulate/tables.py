@@ -1,0 +1,107 @@
+"""Traces with a column for each part of a request, and traces of mere keys."""
+
+from __future__ import annotations
+
+import csv
+import struct
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from meshcache.rfc.fields import is_token
+from meshcache.simulate.fields import HEADER_PREFIX, places, request_of
+from meshcache.simulate.lines import BadLines, text_lines
+from meshcache.simulate.trace import TraceError, TraceRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RECORD: Final = struct.Struct("<IQIq")
+"""One request of libCacheSim's oracleGeneral: Unix seconds, object, bytes, and when it is asked for next."""
+_AT_ONCE: Final = 4096
+BEGINNING: Final = 1_700_000_000.0
+"""Unix seconds at which a trace begins that has no times, or counts from 0."""
+_FIRST_TIME: Final = 1e8
+
+
+def read_table(stream: BinaryIO, host: str, bad: BadLines, *, separator: str, rate: float) -> Iterator[TraceRequest]:
+    """A table whose first line names its columns. Without a column of times `rate` requests come in a second."""
+    rows = _rows(stream, separator, bad)
+    try:
+        _, names = next(rows)
+    except StopIteration:
+        return
+    where = places(names)
+    if "target" not in where and "request" not in where:
+        raise TraceError(
+            f"the first line of the trace names no column for the URL: {', '.join(names)[:120]}; "
+            "expected one of url, path, uri, key"
+        )
+    extra = [
+        (name.strip().lower().removeprefix(HEADER_PREFIX), place)
+        for place, name in enumerate(names)
+        if name.strip().lower().startswith(HEADER_PREFIX)
+    ]
+    if wrong := [name for name, _ in extra if not is_token(name)]:
+        raise TraceError(f"the trace has a column for a header field that cannot be: {wrong[0]!r}")
+    count = 0
+    for number, row in rows:
+        if len(row) != len(names):
+            bad.add(number, f"{len(row)} columns instead of {len(names)}")
+            continue
+        given = {part: row[place] for part, place in where.items()}
+        fields = tuple((name, row[place]) for name, place in extra if row[place]) if extra else ()
+        try:
+            made = request_of(given, host, BEGINNING + count / rate, fields)
+        except ValueError as error:
+            bad.add(number, str(error))
+            continue
+        count += 1
+        yield made
+
+
+def _rows(stream: BinaryIO, separator: str, bad: BadLines) -> Iterator[tuple[int, list[str]]]:
+    numbered = text_lines(stream, bad)
+    if separator == "\t":
+        # No quotes: a quotation mark in a URL is one.
+        yield from ((number, text.split("\t")) for number, text in numbered)
+        return
+    at = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal at
+        for number, text in numbered:
+            at = number
+            yield text
+
+    reader = csv.reader(texts(), delimiter=separator)
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            bad.add(at, str(error))
+            continue
+        yield at, row
+
+
+def read_keys(stream: BinaryIO, host: str, bad: BadLines, *, rate: float) -> Iterator[TraceRequest]:
+    """One key a line, `rate` of them in a second."""
+    for count, (_, text) in enumerate(text_lines(stream, bad)):
+        yield TraceRequest(BEGINNING + count / rate, f"/{text.strip()}", host=host)
+
+
+def read_oracle(stream: BinaryIO, host: str, bad: BadLines) -> Iterator[TraceRequest]:
+    """libCacheSim's oracleGeneral: records of 24 bytes."""
+    number = 0
+    offset: float | None = None
+    while block := stream.read(RECORD.size * _AT_ONCE):
+        while len(block) % RECORD.size and (more := stream.read(RECORD.size - len(block) % RECORD.size)):
+            block += more
+        whole = len(block) - len(block) % RECORD.size
+        for when, name, size, _ in RECORD.iter_unpack(block[:whole]):
+            number += 1
+            if offset is None:
+                offset = 0.0 if when >= _FIRST_TIME else BEGINNING
+            yield TraceRequest(when + offset, f"/{name}", size, host=host)
+        if whole < len(block):
+            bad.add(number + 1, "the last record is cut off")

@@ -1,0 +1,189 @@
+"""What a replay counts, request by request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from meshcache.decisions import Decision, TierName
+from meshcache.simulate.quantiles import Quantiles
+
+if TYPE_CHECKING:
+    from meshcache.decisions import CollapseOutcome, RefreshCause, RefreshOutcome, Stage
+    from meshcache.policy.snapshot import Selection
+
+HITS: Final = frozenset({Decision.HIT, Decision.STALE_SWR})
+"""Answered from what is stored, at once and without the origin."""
+STALE: Final = frozenset({Decision.STALE_SWR, Decision.STALE_IF_ERROR})
+CONFIRMED: Final = frozenset({Decision.REVALIDATED, Decision.REFETCHED, Decision.COMPLETED, Decision.COLLAPSED})
+"""What the origin has just said is not stale, whatever lifetime it gives it; as `engine.account` has it."""
+_WINDOWS: Final = 128
+
+
+class Outcome(NamedTuple):
+    """What became of one request."""
+
+    decision: Decision
+    tier: TierName | None
+    """Where its answer was stored; None for one that came from the origin."""
+    size: int
+    """Bytes of the body that the client got."""
+    latency: float
+    """Seconds."""
+    asked_origin: bool
+    sent_by_origin: int
+    """Bytes of body that the origin sent for it."""
+    stale_for: float
+    """Seconds by which the answer was past its freshness."""
+    outdated: bool
+    """Whether the origin would have sent another version by then."""
+    error: bool
+    """Whether the client got a status of 500 or more."""
+
+
+class Tally:
+    """Counts of one arm, or of requests without one."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.bytes = 0
+        self.hits: Counter[TierName] = Counter()
+        self.hit_bytes: Counter[TierName] = Counter()
+        self.decisions: Counter[Decision] = Counter()
+        self.origin_requests = 0
+        self.origin_bytes = 0
+        self.stale = 0
+        self.outdated = 0
+        self.errors = 0
+        self.staleness = Quantiles()
+        """Seconds past freshness, of stale answers."""
+        self.latency = Quantiles()
+        """Seconds."""
+
+    def add(
+        self,
+        decision: Decision,
+        tier: TierName | None,
+        size: int,
+        latency: float,
+        asked: bool,
+        sent: int,
+        stale_for: float,
+        outdated: bool,
+        error: bool,
+    ) -> None:
+        """Take in one request: the parts of an `Outcome`, which to make for each would cost as much as to count it."""
+        self.requests += 1
+        self.bytes += size
+        self.decisions[decision] += 1
+        if tier is not None and decision in HITS and not asked:
+            self.hits[tier] += 1
+            self.hit_bytes[tier] += size
+        if asked:
+            self.origin_requests += 1
+            self.origin_bytes += sent
+        if stale_for > 0.0 or decision in STALE:
+            self.stale += 1
+            self.staleness.add(stale_for)
+        self.outdated += outdated
+        self.errors += error
+        self.latency.add(latency)
+
+    def merge(self, other: Tally) -> None:
+        """Take in all that another has counted."""
+        self.requests += other.requests
+        self.bytes += other.bytes
+        self.hits.update(other.hits)
+        self.hit_bytes.update(other.hit_bytes)
+        self.decisions.update(other.decisions)
+        self.origin_requests += other.origin_requests
+        self.origin_bytes += other.origin_bytes
+        self.stale += other.stale
+        self.outdated += other.outdated
+        self.errors += other.errors
+        self.staleness.merge(other.staleness)
+        self.latency.merge(other.latency)
+
+
+class Timeline:
+    """Requests and hits by time, in at most 128 windows that grow wider as the trace goes on."""
+
+    def __init__(self, start: float, width: float = 1.0) -> None:
+        """`start` is Unix seconds, `width` the first width of a window in seconds."""
+        self.start = start
+        self.width = width
+        self.requests = [0]
+        self.hits = [0]
+
+    def add(self, when: float, hit: bool) -> None:
+        """Take in one request."""
+        place = int((when - self.start) / self.width) if when > self.start else 0
+        while place >= _WINDOWS:
+            self.requests, self.hits = _in_pairs(self.requests), _in_pairs(self.hits)
+            self.width *= 2
+            place = int((when - self.start) / self.width)
+        if place >= len(self.requests):
+            missing = [0] * (place + 1 - len(self.requests))
+            self.requests += missing
+            self.hits += missing
+        self.requests[place] += 1
+        if hit:
+            self.hits[place] += 1
+
+
+def _in_pairs(counts: list[int]) -> list[int]:
+    return [sum(counts[at : at + 2]) for at in range(0, len(counts), 2)]
+
+
+class Arm(NamedTuple):
+    """Whose requests a tally counts. All empty for those that are not looked up."""
+
+    route: str = ""
+    experiment: str = ""
+    arm: str = ""
+    policy: str = ""
+
+    @classmethod
+    def of(cls, selection: Selection | None) -> Arm:
+        """The arm of a request that the policies see so."""
+        if selection is None or selection.policy is None:
+            return _NONE
+        return cls(selection.route, selection.experiment, selection.arm, selection.policy.name)
+
+
+_NONE: Final = Arm()
+
+
+class SimulationMeter:
+    """Implements `engine.ports.Meter`: what the engine tells besides its decisions."""
+
+    def __init__(self) -> None:
+        self.stores: Counter[str] = Counter()
+        self.refreshes: Counter[str] = Counter()
+        self.collapses: Counter[str] = Counter()
+        self.missing_units = 0
+
+    def request(self, decision: str, reason: str, tier: str, route: str, arm: str) -> None:
+        """Do nothing: outcomes are counted as the client sees them."""
+
+    def stored(self, outcome: str) -> None:
+        """See `Meter`."""
+        self.stores[outcome] += 1
+
+    def stage(self, stage: Stage, seconds: float) -> None:
+        """Do nothing: the engine takes no time here."""
+
+    def collapsed(self, outcome: CollapseOutcome) -> None:
+        """See `Meter`."""
+        self.collapses[outcome] += 1
+
+    def refreshed(self, outcome: RefreshOutcome, cause: RefreshCause) -> None:  # noqa: ARG002 - one count for all
+        """See `Meter`."""
+        self.refreshes[outcome] += 1
+
+    def served(self, tier: TierName, size: int) -> None:
+        """Do nothing: outcomes are counted as the client sees them."""
+
+    def missing_unit(self, experiment: str) -> None:  # noqa: ARG002 - one count for all
+        """See `Meter`."""
+        self.missing_units += 1

@@ -1,0 +1,177 @@
+"""A tier below memory as the replay has it: in this process, with the limits and the order of giving up of a real one.
+
+Both stores of a single machine, the LMDB file and the folder, give up what expires first. So does this one, with the
+accounting of `eviction.ttl`. The bodies of a replay are zeros behind a few bytes; only how many is kept of them, so
+that a tier of gigabytes fits into memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from meshcache.eviction.ttl import TtlOrder
+from meshcache.tiers.base import TierError, TierRead, Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from meshcache.decisions import TierName
+    from meshcache.tiers.board import Board
+
+_RUN: Final = bytes(64)
+"""A run of zeros that is worth leaving out."""
+_TAIL: Final = 1024
+_KEY_BYTES: Final = 32
+
+
+class _Packed(NamedTuple):
+    """Bytes with their longest run of zeros left out."""
+
+    head: bytes
+    zeros: int
+    tail: bytes
+
+    @classmethod
+    def of(cls, value: bytes) -> _Packed:
+        at = value.find(_RUN)
+        if at < 0:
+            return cls(value, 0, b"")
+        # What follows a body is short: that all before it is zeros is seen at once, the rest byte by byte.
+        end = len(value) - _TAIL
+        if end <= at or value[at:end] != bytes(end - at):
+            end = at
+        tail = value[end:].lstrip(b"\0")
+        return cls(value[:at], len(value) - at - len(tail), tail)
+
+    def value(self) -> bytes:
+        return b"".join((self.head, bytes(self.zeros), self.tail)) if self.zeros else self.head
+
+
+class SimulatedTier:
+    """Implements `Tier`; belongs to one replay. Nothing in it waits."""
+
+    on_board = True
+    writes_at_once = 64
+
+    def __init__(
+        self,
+        name: TierName,
+        max_bytes: int,
+        board: Board,
+        clock: Callable[[], float],
+        *,
+        overhead: int,
+        shrink_to: float = 1.0,
+        on_evict: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`clock` gives Unix seconds. A value takes `overhead` bytes more than its own and its key's.
+
+        When there is no room, what expires first goes until at most `shrink_to` of `max_bytes` is used. `on_evict` gets
+        `expired` or `capacity`.
+        """
+        self.name = name
+        self.max_bytes = max_bytes
+        self.largest_value = max_bytes // 8
+        self._board = board
+        self._clock = clock
+        self._overhead = overhead + _KEY_BYTES
+        self._shrink_to = int(max_bytes * shrink_to)
+        self._on_evict = on_evict
+        self._held: dict[bytes, tuple[_Packed, float]] = {}
+        self._order = TtlOrder()
+        self.peak_bytes = 0
+        """The most that it ever held."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes that all values take."""
+        return self._order.bytes
+
+    def absent(self, key: bytes) -> bool:
+        """See `Tier`."""
+        held = self._held.get(key)
+        return held is None or held[1] <= self._clock()
+
+    async def get(self, key: bytes, resource: bytes) -> TierRead:
+        """See `Tier`."""
+        return TierRead(self._read(key), self._board.epoch(resource))
+
+    async def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        """See `Tier`."""
+        self._write(key, value, self._clock() + ttl)
+
+    async def delete(self, key: bytes) -> None:
+        """See `Tier`."""
+        self._forget(key)
+
+    async def keep(self, digest: bytes, chunk: bytes, ttl: float) -> bool:
+        """See `Tier`."""
+        until = self._clock() + ttl
+        if self._prolonged(digest, until):
+            return False
+        self._write(digest, chunk, until)
+        return True
+
+    async def extend(self, digests: Sequence[bytes], ttl: float) -> frozenset[bytes]:
+        """See `Tier`."""
+        until = self._clock() + ttl
+        return frozenset(digest for digest in digests if not self._prolonged(digest, until))
+
+    async def fetch(self, digest: bytes) -> bytes | None:
+        """See `Tier`."""
+        return self._read(digest)
+
+    async def drop(self, digests: Sequence[bytes]) -> None:
+        """See `Tier`."""
+        for digest in digests:
+            self._forget(digest)
+
+    async def invalidate(self, resource: bytes) -> None:
+        """See `Tier`."""
+        self._board.bump(resource)
+
+    async def close(self) -> None:
+        """See `Tier`."""
+        self._held.clear()
+        self._order.clear()
+
+    def _read(self, key: bytes) -> bytes | None:
+        held = self._held.get(key)
+        return None if held is None or held[1] <= self._clock() else held[0].value()
+
+    def _write(self, key: bytes, value: bytes, expires_at: float) -> None:
+        """Raises `TierError` for what is too large, as the real ones do."""
+        if len(value) > self.largest_value:
+            raise TierError(f"{len(value)} bytes are too large for the simulated tier", Trouble.TOO_LARGE)
+        now = self._clock()
+        while (expired := self._order.expired(now)) is not None:
+            self._on_evict("expired")
+            self._forget(expired)
+        self._held[key] = (_Packed.of(value), expires_at)
+        self._order.add(key, len(value) + self._overhead, expires_at)
+        if self._order.bytes > self.max_bytes:
+            self._make_room()
+        self.peak_bytes = max(self.peak_bytes, self._order.bytes)
+
+    def _make_room(self) -> None:
+        while self._order.bytes > self._shrink_to and (victim := self._order.victim()) is not None:
+            self._on_evict("capacity")
+            self._forget(victim)
+
+    def _prolonged(self, key: bytes, until: float) -> bool:
+        """Whether a value is there, which then stays until that time at least."""
+        held = self._held.get(key)
+        if held is None or held[1] <= self._clock():
+            return False
+        if held[1] < until:
+            size = self._order.remove(key)
+            self._held[key] = (held[0], until)
+            self._order.add(key, size, until)
+        return True
+
+    def _forget(self, key: bytes) -> None:
+        if self._held.pop(key, None) is not None:
+            self._order.remove(key)

@@ -1,0 +1,211 @@
+"""Traces in all their forms: recognised, read, and whatever is wrong in them counted."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshcache.simulate.lines import BadLines
+from meshcache.simulate.source import Format, Trace, open_trace, recognised
+from meshcache.simulate.stamps import common_log_time, unix_seconds
+from meshcache.simulate.tables import BEGINNING
+from meshcache.simulate.trace import TraceError, TraceRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+COMMON = '203.0.113.9 - ann [10/Oct/2000:13:55:36 -0700] "GET /a?b=1 HTTP/1.0" 200 2326'
+COMBINED = (
+    '203.0.113.9 - - [10/Oct/2000:13:55:37 -0700] "GET http://h.example/x HTTP/1.1" 304 - "http://r/" "say \\"hi\\""'
+)
+ENVOY = (
+    '[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28, 10.0.0.1" '
+    '"client" "cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80"'
+)
+ISTIO = (
+    '[2020-11-25T21:26:18.409Z] "GET /status/418 HTTP/1.1" 418 - via_upstream - "-" 0 135 4 4 "-" "curl/7.73" '
+    '"84961386-6d84-929d-98bd-c5aee93b5c88" "httpbin:8000" "127.0.0.1:80" inbound|8000|| 127.0.0.1:41854'
+)
+JSON = '{"start_time":"2016-04-15T20:17:00.310Z","method":"GET","path":"/a","response_code":200,"bytes_sent":7}'
+NGINX = '{"msec":1700000000.5,"request":"GET /b HTTP/1.1","status":"200","body_bytes_sent":"9","remote_user":"-"}'
+TSV = "user\ttime\tmethod\turl\tstatus\tbytes\nu1\t807256800\tGET\t/x\t200\t1713\n"
+CSV = 'Time,URL,Size,Cache-Control,header:X-User-Score\n1700000000000,"/a,b",5,max-age=3,0.5\n1700000001000,/c,6,,\n'
+
+
+def read(text: str | bytes, form: Format | None = None, **more: float) -> tuple[list[TraceRequest], BadLines, Format]:
+    data = text.encode() if isinstance(text, str) else text
+    trace = Trace(form or recognised(data, Path("trace")), io.BytesIO(data))
+    return list(trace.requests("fallback", **more)), trace.bad, trace.format
+
+
+def test_common_and_combined() -> None:
+    requests, bad, form = read(f"{COMMON}\n{COMBINED}\nnothing of the kind\n")
+    assert form is Format.COMMON
+    assert requests == [
+        TraceRequest(971211336.0, "/a?b=1", 2326, 200, "GET", "fallback", "ann"),
+        TraceRequest(971211337.0, "/x", -1, 304, "GET", "h.example", "203.0.113.9"),
+    ]
+    assert (bad.count, bad.first) == (1, [(3, "is not in the common or combined log format")])
+
+
+def test_envoy_and_istio() -> None:
+    requests, bad, form = read(f"{ENVOY}\n{ISTIO}\n")
+    assert (form, bad.count) == (Format.ENVOY, 0)
+    assert requests == [
+        TraceRequest(1460751420.31, "/api/v1/locations", 0, 204, "POST", "locations", "10.0.35.28"),
+        TraceRequest(1606339578.409, "/status/418", 135, 418, "GET", "httpbin:8000", ""),
+    ]
+
+
+def test_json_lines() -> None:
+    requests, bad, form = read(f"{JSON}\n{NGINX}\nnot json\n[1]\n")
+    assert form is Format.JSON
+    assert requests == [
+        TraceRequest(1460751420.31, "/a", 7, 200, "GET", "fallback"),
+        TraceRequest(1700000000.5, "/b", 9, 200, "GET", "fallback"),
+    ]
+    assert [number for number, _ in bad.first] == [3, 4]
+
+
+def test_tables() -> None:
+    requests, bad, form = read(TSV + "too\tfew\nu1\twhen\tGET\t/x\t200\t1\n")
+    assert (form, [number for number, _ in bad.first]) == (Format.TSV, [3, 4])
+    assert requests == [TraceRequest(807256800.0, "/x", 1713, 200, "GET", "fallback", "u1")]
+    requests, bad, form = read(CSV)
+    assert (form, bad.count) == (Format.CSV, 0)
+    assert requests == [
+        TraceRequest(1.7e9, "/a,b", 5, 200, "GET", "fallback", "", "max-age=3", (("x-user-score", "0.5"),)),
+        TraceRequest(1.7e9 + 1, "/c", 6, 200, "GET", "fallback", "", None, ()),
+    ]
+    requests, _, _ = read("url\n/a\n/b\n", Format.CSV, rate=4.0)
+    assert [request.time for request in requests] == [BEGINNING, BEGINNING + 0.25]
+    with pytest.raises(TraceError, match="no column for the URL"):
+        read("a,b\n1,2\n", Format.CSV)
+    with pytest.raises(TraceError, match="header field that cannot be"):
+        read("url,header:a b\n/x,1\n", Format.CSV)
+
+
+def test_oracle_general() -> None:
+    record = struct.Struct("<IQIq")
+    data = b"".join(record.pack(second // 2, number, 10, -1) for second, number in enumerate((7, 1 << 40, 7)))
+    requests, bad, form = read(data + b"cut off")
+    assert form is Format.ORACLE
+    assert requests == [
+        TraceRequest(BEGINNING, "/7", 10, host="fallback"),
+        TraceRequest(BEGINNING + 0.5, f"/{1 << 40}", 10, host="fallback"),
+        TraceRequest(BEGINNING + 1, "/7", 10, host="fallback"),
+    ]
+    assert bad.first == [(4, "the last record is cut off")]
+
+
+def test_keys() -> None:
+    requests, bad, form = read("a\n\nb c\n".replace(" c", ""), rate=10.0)
+    assert (form, bad.count) == (Format.KEYS, 0)
+    assert requests == [
+        TraceRequest(BEGINNING, "/a", host="fallback"),
+        TraceRequest(BEGINNING + 0.1, "/b", host="fallback"),
+    ]
+
+
+def test_requests_of_one_second_are_spread_and_late_ones_put_in_their_place() -> None:
+    lines = "time,url\n100000000,/a\n100000003,/c\n100000000,/b\n100000500,/d\n"
+    requests, _, _ = read(lines)
+    assert [(request.time - 1e8, request.path) for request in requests] == [
+        (0.0, "/a"),
+        (0.5, "/b"),
+        (3.0, "/c"),
+        (500.0, "/d"),
+    ]
+    with pytest.raises(TraceError, match=r"request 4 .* 900 seconds older .* sort the trace"):
+        read("time,url\n" + "".join(f"{100000000 + second},/x\n" for second in (0, 600, 1000, 100)))
+
+
+def test_packed_files_and_what_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "trace.gz"
+    path.write_bytes(gzip.compress(f"{COMMON}\n".encode()))
+    with open_trace(path) as trace:
+        assert [request.path for request in trace.requests()] == ["/a?b=1"]
+        assert trace.position() == path.stat().st_size
+    path.write_bytes(gzip.compress(f"{COMMON}\n".encode() * 9000)[:400])
+    with pytest.raises(TraceError, match="cannot be"), open_trace(path) as trace:
+        list(trace.requests())
+    with pytest.raises(TraceError, match="No such file"), open_trace(tmp_path / "absent"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [(b"", "is empty"), (b"\0\1garbage" * 9, "is no text"), (b"some words here\n", "format is not known")],
+)
+def test_what_is_no_trace(start: bytes, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        recognised(start, Path("t"))
+
+
+def test_a_line_without_end_is_not_read_whole() -> None:
+    requests, bad, _ = read("a" * 200_000 + "\nb\n", Format.KEYS)
+    assert [request.path for request in requests] == ["/b"]
+    assert bad.first == [(1, "longer than 65536 bytes")]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1700000000", 1.7e9),
+        ("1700000000.25", 1.7e9 + 0.25),
+        ("1700000000000", 1.7e9),
+        ("1700000000000000", 1.7e9),
+        ("1700000000000000000", 1.7e9),
+        ("2023-11-14T22:13:20Z", 1.7e9),
+        ("2023-11-14 23:13:20+01:00", 1.7e9),
+        ("2023-11-14T22:13:20", 1.7e9),
+    ],
+)
+def test_times(text: str, seconds: float) -> None:
+    assert unix_seconds(text) == seconds
+
+
+def test_the_time_of_a_log_knows_its_zone() -> None:
+    assert common_log_time("14/Nov/2023:23:13:20 +0100") == common_log_time("14/Nov/2023:17:13:20 -0500") == 1.7e9
+
+
+LINES = st.lists(st.sampled_from([COMMON, COMBINED, ENVOY, ISTIO, JSON, NGINX, "k", "a,b", *TSV.splitlines()]))
+
+
+@given(st.sampled_from(list(Format)), st.one_of(st.binary(max_size=400), LINES.map("\n".join)), st.binary(max_size=20))
+def test_no_exception_but_its_own_leaves_a_reader(form: Format, start: bytes | str, end: bytes) -> None:
+    data = (start.encode() if isinstance(start, str) else start) + end
+    try:
+        requests, bad, _ = read(data, form)
+    except TraceError:
+        return
+    assert all(request.path.startswith("/") and request.size >= -1 for request in requests)
+    assert bad.count >= len(bad.first)
+
+
+@given(st.binary(max_size=300))
+def test_whatever_it_is_it_is_recognised_or_refused(start: bytes) -> None:
+    try:
+        form = recognised(start, Path("t"))
+    except TraceError:
+        return
+    assert form in Format
+
+
+def times(requests: Iterable[TraceRequest]) -> list[float]:
+    return [request.time for request in requests]
+
+
+@given(st.lists(st.integers(0, 250), max_size=60))
+def test_requests_come_out_in_order(seconds: list[int]) -> None:
+    table = "time,url\n" + "".join(f"{100000000 + second},/x\n" for second in seconds)
+    requests, bad, _ = read(table, Format.CSV)
+    assert times(requests) == sorted(times(requests))
+    assert (len(requests), bad.count) == (len(seconds), 0)
