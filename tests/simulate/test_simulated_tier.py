@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshcache.decisions import TierName
+from meshcache.engine.pools import Division
 from meshcache.simulate.tier import SimulatedTier, _Packed
 from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.board import Board
@@ -24,13 +25,14 @@ class World:
         self.gone: list[str] = []
         self.board = board
 
-    def tier(self, max_bytes: int, shrink_to: float = 1.0) -> SimulatedTier:
+    def tier(self, max_bytes: int, shrink_to: float = 1.0, *, by_age: bool = False) -> SimulatedTier:
         return SimulatedTier(
             TierName.WARM,
             max_bytes,
             self.board,
             lambda: self.now,
-            overhead=0,
+            cost=lambda size: size + 32,
+            by_age=by_age,
             shrink_to=shrink_to,
             on_evict=self.gone.append,
         )
@@ -76,6 +78,34 @@ def test_what_expires_first_goes_first(world: World) -> None:
     at_once(tier.put(key(5), bytes(10), 50.0))
     assert [tier.absent(key(number)) for number in range(1, 6)] == [False, True, True, True, False]
     assert (tier.used_bytes, tier.peak_bytes, world.gone) == (2 * 42, 4 * 42, ["capacity"] * 3)
+
+
+def test_by_age_what_was_written_first_goes_first(world: World) -> None:
+    tier = world.tier(4 * 42, by_age=True)
+    for number, ttl in enumerate((40.0, 10.0, 30.0, 20.0, 50.0), start=1):
+        at_once(tier.put(key(number), bytes(10), ttl))
+        world.now += 1.0
+    assert [tier.absent(key(number)) for number in range(1, 6)] == [True, False, False, False, False]
+    world.now += 15.0
+    at_once(tier.put(key(6), bytes(10), 50.0))
+    assert [tier.absent(key(number)) for number in range(1, 7)] == [True, True, False, False, False, False]
+    assert world.gone == ["capacity", "expired"]
+
+
+def test_a_pool_keeps_to_its_share(world: World) -> None:
+    arm = b"eight by"
+    tier = world.tier(8 * 42)
+    tier.divide(Division({arm: 0.25}, 0.75))
+    for number in range(9):
+        at_once(tier.put(key(number) + arm, bytes(10), 100.0 + number))
+        at_once(tier.put(key(number), bytes(10), 100.0 + number))
+    assert [tier.absent(key(number) + arm) for number in range(9)] == [True] * 7 + [False] * 2
+    assert [tier.absent(key(number)) for number in range(9)] == [True] * 3 + [False] * 6
+    at_once(tier.delete(key(8)))
+    at_once(tier.keep(key(8) + arm, bytes(10), 500.0))
+    assert tier.used_bytes == 7 * 42
+    with pytest.raises(TierError):
+        tier.put(key(1) + arm, bytes(85), 1.0).send(None)
 
 
 def test_a_value_too_large_is_refused(world: World) -> None:

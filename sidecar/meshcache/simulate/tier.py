@@ -1,14 +1,15 @@
 """A tier below memory as the replay has it: in this process, with the limits and the order of giving up of a real one.
 
-Both stores of a single machine, the LMDB file and the folder, give up what expires first. So does this one, with the
-accounting of `eviction.ttl`. The bodies of a replay are zeros behind a few bytes; only how many is kept of them, so
-that a tier of gigabytes fits into memory.
+What has expired goes first. For want of room the LMDB file then gives up what expires first, the folder what was
+written first; so does this one, with the accounting of `eviction.ttl`, and each pool keeps to its share. The bodies of
+a replay are zeros behind a few bytes; only how many is kept of them, so that a tier of gigabytes fits into memory.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from meshcache.engine.pools import COMMON, UNDIVIDED
 from meshcache.eviction.ttl import TtlOrder
 from meshcache.tiers.base import TierError, TierRead, Trouble
 
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from meshcache.decisions import TierName
+    from meshcache.engine.pools import Division
     from meshcache.tiers.board import Board
 
 _RUN: Final = bytes(64)
 """A run of zeros that is worth leaving out."""
 _TAIL: Final = 1024
-_KEY_BYTES: Final = 32
 
 
 class _Packed(NamedTuple):
@@ -47,6 +48,26 @@ class _Packed(NamedTuple):
         return b"".join((self.head, bytes(self.zeros), self.tail)) if self.zeros else self.head
 
 
+class _Pool:
+    """One share of the room, in order of expiry and in the order of going."""
+
+    __slots__ = ("expiry", "going")
+
+    def __init__(self, *, by_age: bool) -> None:
+        self.expiry = TtlOrder()
+        self.going = TtlOrder() if by_age else self.expiry
+
+    def add(self, key: bytes, size: int, expires_at: float, now: float) -> None:
+        self.expiry.add(key, size, expires_at)
+        if self.going is not self.expiry:
+            self.going.add(key, size, now)
+
+    def remove(self, key: bytes) -> None:
+        self.expiry.remove(key)
+        if self.going is not self.expiry:
+            self.going.remove(key)
+
+
 class SimulatedTier:
     """Implements `Tier`; belongs to one replay. Nothing in it waits."""
 
@@ -60,35 +81,40 @@ class SimulatedTier:
         board: Board,
         clock: Callable[[], float],
         *,
-        overhead: int,
+        cost: Callable[[int], int],
+        by_age: bool = False,
         shrink_to: float = 1.0,
         on_evict: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`clock` gives Unix seconds. A value takes `overhead` bytes more than its own and its key's.
+        """`clock` gives Unix seconds, `cost` the bytes that a value of so many takes.
 
-        When there is no room, what expires first goes until at most `shrink_to` of `max_bytes` is used. `on_evict` gets
-        `expired` or `capacity`.
+        Where there is no room, what expires first goes, or with `by_age` what was written first, until at most
+        `shrink_to` of the share is used. `on_evict` gets `expired` or `capacity`.
         """
         self.name = name
         self.max_bytes = max_bytes
         self.largest_value = max_bytes // 8
         self._board = board
         self._clock = clock
-        self._overhead = overhead + _KEY_BYTES
-        self._shrink_to = int(max_bytes * shrink_to)
+        self._cost = cost
+        self._by_age = by_age
+        self._shrink_to = shrink_to
         self._on_evict = on_evict
         self._held: dict[bytes, tuple[_Packed, float]] = {}
-        self._order = TtlOrder()
+        self._division = UNDIVIDED
+        self._pools = {COMMON: _Pool(by_age=by_age)}
+        self.used_bytes = 0
+        """Bytes that all values take."""
         self.peak_bytes = 0
         """The most that it ever held."""
 
     def __len__(self) -> int:
         return len(self._held)
 
-    @property
-    def used_bytes(self) -> int:
-        """Bytes that all values take."""
-        return self._order.bytes
+    def divide(self, division: Division) -> None:
+        """See `Tier`. To be called before anything is written: a replay knows one division."""
+        self._division = division
+        self._pools |= {pool: _Pool(by_age=self._by_age) for pool in division.arms}
 
     def absent(self, key: bytes) -> bool:
         """See `Tier`."""
@@ -135,8 +161,6 @@ class SimulatedTier:
 
     async def close(self) -> None:
         """See `Tier`."""
-        self._held.clear()
-        self._order.clear()
 
     def _read(self, key: bytes) -> bytes | None:
         held = self._held.get(key)
@@ -144,22 +168,26 @@ class SimulatedTier:
 
     def _write(self, key: bytes, value: bytes, expires_at: float) -> None:
         """Raises `TierError` for what is too large, as the real ones do."""
-        if len(value) > self.largest_value:
+        division, now = self._division, self._clock()
+        name = division.pool(key)
+        share = division.part(name, self.max_bytes)
+        if len(value) > min(self.largest_value, share):
             raise TierError(f"{len(value)} bytes are too large for the simulated tier", Trouble.TOO_LARGE)
-        now = self._clock()
-        while (expired := self._order.expired(now)) is not None:
+        self._forget(key)
+        pool = self._pools[name]
+        while (expired := pool.expiry.expired(now)) is not None:
             self._on_evict("expired")
             self._forget(expired)
+        size = self._cost(len(value))
         self._held[key] = (_Packed.of(value), expires_at)
-        self._order.add(key, len(value) + self._overhead, expires_at)
-        if self._order.bytes > self.max_bytes:
-            self._make_room()
-        self.peak_bytes = max(self.peak_bytes, self._order.bytes)
-
-    def _make_room(self) -> None:
-        while self._order.bytes > self._shrink_to and (victim := self._order.victim()) is not None:
-            self._on_evict("capacity")
-            self._forget(victim)
+        pool.add(key, size, expires_at, now)
+        self.used_bytes += size
+        if pool.expiry.bytes > share:
+            room = share * self._shrink_to
+            while pool.expiry.bytes > room and (victim := pool.going.victim()) is not None:
+                self._on_evict("capacity")
+                self._forget(victim)
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
     def _prolonged(self, key: bytes, until: float) -> bool:
         """Whether a value is there, which then stays until that time at least."""
@@ -167,11 +195,14 @@ class SimulatedTier:
         if held is None or held[1] <= self._clock():
             return False
         if held[1] < until:
-            size = self._order.remove(key)
+            order = self._pools[self._division.pool(key)].expiry
             self._held[key] = (held[0], until)
-            self._order.add(key, size, until)
+            order.add(key, order.remove(key), until)
         return True
 
     def _forget(self, key: bytes) -> None:
         if self._held.pop(key, None) is not None:
-            self._order.remove(key)
+            pool = self._pools[self._division.pool(key)]
+            before = pool.expiry.bytes
+            pool.remove(key)
+            self.used_bytes -= before - pool.expiry.bytes

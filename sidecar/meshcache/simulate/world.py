@@ -14,6 +14,8 @@ from meshcache.simulate.loop import VirtualLoop
 from meshcache.simulate.tier import SimulatedTier
 from meshcache.tiers.board import Board
 from meshcache.tiers.hooks import NoHooks
+from meshcache.tiers.lmdb_folder import FILLED
+from meshcache.tiers.lmdb_rows import entry_cost
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.purges import Purges
 from meshcache.tiers.signing import MAC_BYTES, Keyring
@@ -31,8 +33,8 @@ T = TypeVar("T")
 
 _FILE_OVERHEAD: Final = 4096
 """Bytes that a file of the cold folder takes besides its own: whole blocks, and an inode."""
-_ROW_OVERHEAD: Final = 64
-"""The same for a row of the warm file: its page's share, and its place in the order of expiry."""
+_PAGE: Final = 4096
+"""Of the warm file."""
 _COLD_SWEPT_TO: Final = 0.75
 """As `tiers.object_folder` has it."""
 
@@ -145,14 +147,27 @@ class World:
         self.board = _OwnBoard(folder / "board", slots=1 << 16, lease_buckets=64, clock=clock, wall_clock=clock)
         self.memory = MemoryTier(sizes.hot, lambda reason: hooks.evicted(TierName.HOT, reason, 1))
 
-        def tier(name: TierName, size: int, overhead: int, shrink_to: float) -> SimulatedTier:
-            def gone(reason: str) -> None:
-                hooks.evicted(name, reason, 1)
+        def gone(name: TierName) -> Callable[[str], None]:
+            return lambda reason: hooks.evicted(name, reason, 1)
 
-            return SimulatedTier(name, size, self.board, clock, overhead=overhead, shrink_to=shrink_to, on_evict=gone)
-
-        self.warm = tier(TierName.WARM, sizes.warm, _ROW_OVERHEAD, 1.0)
-        self.cold = tier(TierName.COLD, sizes.cold, _FILE_OVERHEAD, _COLD_SWEPT_TO)
+        self.warm = SimulatedTier(
+            TierName.WARM,
+            int(sizes.warm * FILLED),
+            self.board,
+            clock,
+            cost=lambda size: entry_cost(size, _PAGE),
+            on_evict=gone(TierName.WARM),
+        )
+        self.cold = SimulatedTier(
+            TierName.COLD,
+            sizes.cold,
+            self.board,
+            clock,
+            cost=lambda size: size + _FILE_OVERHEAD,
+            by_age=True,
+            shrink_to=_COLD_SWEPT_TO,
+            on_evict=gone(TierName.COLD),
+        )
         self.stack = TierStack(
             self.memory,
             self.warm,

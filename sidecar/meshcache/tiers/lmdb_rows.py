@@ -28,6 +28,14 @@ _BESIDE: Final = 230
 """Bytes of pages that an entry takes beside its value."""
 
 
+def entry_cost(size: int, page: int) -> int:
+    """About as many bytes of pages, of `page` bytes each, as an entry of `size` bytes takes."""
+    if size > page // 2 - 64:
+        # It has pages of its own.
+        return _BESIDE + -(-(size + 16) // page) * page
+    return _BESIDE + min(int((size + 40) / _FILLED), page * 3 // 4)
+
+
 class Rows:
     """One transaction's view. What it has changed of `pools` is written by `settle`, which must come last."""
 
@@ -89,11 +97,7 @@ class Rows:
 
     def cost(self, size: int) -> int:
         """About as many bytes of pages as an entry of `size` bytes takes."""
-        page = self._held.page
-        if size > page // 2 - 64:
-            # It has pages of its own.
-            return _BESIDE + -(-(size + 16) // page) * page
-        return _BESIDE + min(int((size + 40) / _FILLED), page * 3 // 4)
+        return entry_cost(size, self._held.page)
 
     def first(self, pool: bytes) -> tuple[int, bytes] | None:
         """Expiry and key of the entry of a pool that expires first."""
