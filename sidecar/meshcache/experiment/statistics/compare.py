@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meshcache.experiment.metric import QUANTILES, Metric
-from meshcache.experiment.statistics import adjustment, quantiles, ratios
+from meshcache.experiment.statistics import covariates, quantiles, ratios
 from meshcache.experiment.statistics.boundary import factor
 from meshcache.experiment.statistics.interval import NOTHING, Interval, without_limits
 
@@ -72,13 +72,16 @@ def compare(
     *,
     candidate_before: ArmTotals | None = None,
     baseline_before: ArmTotals | None = None,
+    keys_shared: bool = True,
 ) -> Comparison:
     """Compare two arms on one metric, with error probability `alpha` over all looks of all time together.
 
     `absolute` and `relative` are two forms of one statement for ratios of sums, so either may be used, but whoever
     asks for several metrics divides `alpha` among them. Each end of an interval is wrong with probability alpha / 2.
-    The totals before are of a time in which both arms had the same policy (`adjustment`); they are left out where
-    they do not help, and for quantiles. Raises `ValueError` when `alpha` is not between 0 and 1.
+    The totals before are of a time in which both arms had the same policy (`covariates`); they are left out where
+    they do not help, and for quantiles. `keys_shared` is whether units of one arm ask for the same keys, and so
+    make each other's hits: False only where the units are the cache keys themselves. Raises `ValueError` when
+    `alpha` is not between 0 and 1.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is a probability between 0 and 1, not {alpha}")
@@ -94,9 +97,14 @@ def compare(
         estimates = without_limits(one.value), without_limits(other.value)
         return Comparison(metric, *estimates, NOTHING, NOTHING, Lack.NO_DATA, requests=requests)
     unit = ratios.request_variance(metric, candidate, baseline)
-    plain = found = ratios.contrast(one, other, unit)
+    explained = [covariates.traffic(metric, candidate, baseline)] if keys_shared else []
+    plain = found = ratios.contrast(one, other, unit, explained)
     if candidate_before is not None and baseline_before is not None:
-        found = adjustment.adjusted(metric, one, other, unit, plain, candidate_before, baseline_before)
+        earlier = covariates.before(metric, one, other, candidate_before, baseline_before)
+        if earlier is not None:
+            found = ratios.contrast(one, other, unit, [*explained, earlier])
+        if not (0 < found.variance < plain.variance and found.contributing >= ratios.MIN_CONTRIBUTING):
+            found = plain
     lack = _lack(one, other, plain)
     if lack is not Lack.NONE:
         return Comparison(

@@ -82,20 +82,15 @@ class ArmQuantile:
 
 def arm_quantile(counts: NDArray[np.int64], level: float, alpha: float) -> ArmQuantile:
     """The quantile of `level` of samples by group and bin: int64, shape (groups, BINS)."""
-    cumulated = np.cumsum(counts, axis=1, dtype=np.float64)
-    sizes = cumulated[:, -1]
+    sizes = counts.sum(axis=1).astype(np.float64)
     samples = float(sizes.sum())
     if not samples > 0:
         return ArmQuantile(nan, 0, 0, np.zeros(1), np.zeros(BINS))
-    upper = cumulated.sum(axis=0) / samples
+    upper = np.cumsum(counts.sum(axis=0)) / samples
     # Rounding must not put the quantile one bin too high.
     middle = int(np.searchsorted(upper, level * (1 - 1e-12)))
-    below = upper[middle - 1] if middle else 0.0
-    effect = max(
-        1.0,
-        _design_effect(cumulated[:, middle], sizes, float(upper[middle])),
-        _design_effect(cumulated[:, middle - 1], sizes, float(below)) if middle else 1.0,
-    )
+    lower = counts[:, :middle].sum(axis=1)
+    effect = max(1.0, _design_effect(lower, sizes), _design_effect(lower + counts[:, middle], sizes))
     nearest = np.clip(level, np.concatenate(([0.0], upper[:-1])), upper)
     evidence = _evidence(nearest, samples, effect, level, alpha)
     return ArmQuantile(
@@ -107,11 +102,12 @@ def arm_quantile(counts: NDArray[np.int64], level: float, alpha: float) -> ArmQu
     )
 
 
-def _design_effect(counts: Floats, sizes: Floats, share: float) -> float:
-    """How many times as much `share` varies as with independent samples, from `counts` of `sizes` by group."""
+def _design_effect(counts: NDArray[np.int64], sizes: Floats) -> float:
+    """How many times as much the share of `counts` in `sizes`, both by group, varies as with independent samples."""
+    samples = float(sizes.sum())
+    share = float(counts.sum()) / samples
     if not 0 < share < 1:
         return 1.0
-    samples = float(sizes.sum())
     influence = (counts - share * sizes) / samples / np.maximum(1 - sizes / samples, 1e-9)
     squares = influence**2
     variance = float(squares.sum())

@@ -29,6 +29,9 @@ from meshcache.experiment.statistics.boundary import Floats, factor
 from meshcache.experiment.statistics.interval import Interval
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from meshcache.experiment.statistics.covariates import Covariate
     from meshcache.experiment.totals import ArmTotals
 
 MIN_REQUESTS: Final = 50
@@ -122,6 +125,8 @@ class Contrast:
     """How many buckets make the difference: (sum u^2)^2 / sum u^4."""
     time: float
     """The clock of the boundary, in requests."""
+    slack: float = 0.0
+    """How much farther than for its variance the candidate's value may be off, either way."""
 
     @property
     def variance(self) -> float:
@@ -130,7 +135,7 @@ class Contrast:
 
     def absolute(self, alpha: float) -> Interval:
         """Candidate minus baseline, with probability 1 - `alpha` at all times together."""
-        width = _width(self.variance, self.time, alpha)
+        width = _width(self.variance, self.time, alpha) + self.slack
         difference = self.candidate - self.baseline
         return Interval(difference, difference - width, difference + width)
 
@@ -141,68 +146,72 @@ class Contrast:
         |candidate - R baseline| <= z(t) times its standard error. Unlike an interval on the logarithm, it knows the
         case in which the baseline may be 0 for all that is known: then there is no upper end.
         """
-        squared = float(factor(self.time, alpha)) ** 2
         estimate = self.candidate / self.baseline - 1 if self.baseline else inf
+        squared = float(factor(self.time, alpha)) ** 2
         if not isfinite(squared):
             return Interval(estimate, -1.0, inf)
+        low = self._ratios(self.candidate - self.slack, squared)[0]
+        return Interval(estimate, low - 1, self._ratios(self.candidate + self.slack, squared)[1] - 1)
+
+    def _ratios(self, candidate: float, squared: float) -> tuple[float, float]:
+        """The least and the largest ratio of `candidate` to the baseline, with the square of z(t)."""
         # Roots of square R^2 - 2 linear R + constant, the inequality written out.
         square = self.baseline**2 - squared * self.baseline_variance
-        linear = self.candidate * self.baseline - squared * self.covariance
-        constant = self.candidate**2 - squared * self.candidate_variance
+        linear = candidate * self.baseline - squared * self.covariance
+        constant = candidate**2 - squared * self.candidate_variance
         root = sqrt(max(linear**2 - square * constant, 0.0))
         if square > 0:
-            return Interval(estimate, max((linear - root) / square, 0.0) - 1, (linear + root) / square - 1)
+            return max((linear - root) / square, 0.0), (linear + root) / square
         # The roots' product is constant / square: where the candidate is above 0 for certain, one of them is positive,
         # and everything above it is possible.
-        return Interval(estimate, (linear - root) / square - 1 if constant > 0 and square < 0 else -1.0, inf)
+        return (linear - root) / square if constant > 0 > square and candidate > 0 else 0.0, inf
 
 
 def contrast(
-    candidate: ArmRatio,
-    baseline: ArmRatio,
-    request_variance: float,
-    *,
-    slope: float = 0.0,
-    candidate_before: ArmRatio | None = None,
-    baseline_before: ArmRatio | None = None,
+    candidate: ArmRatio, baseline: ArmRatio, request_variance: float, covariates: Sequence[Covariate] = ()
 ) -> Contrast:
-    """Compare two arms, whose units are different ones.
+    """Compare two arms, whose units are different ones, with what `covariates` explain taken off the difference.
 
-    With `slope` and both ratios of a time before, the difference is corrected for the one that was there before: see
-    `adjustment`. Raises nothing: without requests in both arms every number is NaN.
+    Without requests in both arms every number is NaN.
     """
     first, second = candidate.influence, baseline.influence
-    shift = first_variance = covariance = 0.0
-    if slope and candidate_before is not None and baseline_before is not None:
-        # All of the correction is written to the candidate's side, so the baseline's part is shared by both.
-        shift = slope * (candidate_before.value - baseline_before.value)
-        own = slope * baseline_before.influence
-        first = first - slope * candidate_before.influence
-        first_variance = float(own @ own)
-        covariance = float(own @ baseline.influence)
-        second = second - own
-    first_squares, second_squares = first**2, second**2
+    value, slack = candidate.value, 0.0
+    first_more = second_more = 0.0
+    # What is taken off is written to the candidate's side, where the baseline's part of it is a variance of its own
+    # and goes together with the baseline.
+    shared = np.zeros_like(second)
+    for each in covariates:
+        value -= each.slope * each.difference
+        first = first - each.slope * each.candidate
+        shared = shared + each.slope * each.baseline
+        one, other = float(each.candidate @ each.candidate), float(each.baseline @ each.baseline)
+        first_more += each.tolerance**2 * one
+        second_more += each.tolerance**2 * other
+        slack += each.tolerance * max(0.0, abs(each.difference) - 3 * sqrt(one + other))
+    first_squares, second_squares = first**2, (second - shared) ** 2
     total = float(first_squares.sum() + second_squares.sum())
     fourth = float(first_squares @ first_squares + second_squares @ second_squares)
     contributing = total**2 / fourth if fourth > 0 else 0.0
+    requests = max(candidate.requests + baseline.requests, 1.0)
     # One more average bucket for either arm: per request as variable as both arms together.
     per_request = candidate.requests**2 * float(first_squares.sum()) + baseline.requests**2 * float(
         second_squares.sum()
     )
-    per_request /= max(candidate.requests + baseline.requests, 1.0)
-    more = per_request / contributing if contributing else 0.0
-    candidate_variance = float(first_squares.sum()) + first_variance + more / max(candidate.requests, 1.0)
-    baseline_variance = baseline.variance + more / max(baseline.requests, 1.0)
+    more = per_request / requests / contributing if contributing else 0.0
+    candidate_variance = float(first_squares.sum() + shared @ shared) + first_more + more / max(candidate.requests, 1.0)
+    baseline_variance = baseline.variance + second_more + more / max(baseline.requests, 1.0)
+    covariance = float(shared @ second)
     variance = candidate_variance + baseline_variance - 2 * covariance
-    joint = candidate.requests * baseline.requests / max(candidate.requests + baseline.requests, 1.0)
+    joint = candidate.requests * baseline.requests / requests
     return Contrast(
-        candidate.value - shift,
+        value,
         baseline.value,
         candidate_variance,
         baseline_variance,
         covariance,
         contributing,
         joint**2 * variance / request_variance if request_variance > 0 else inf,
+        slack,
     )
 
 
