@@ -278,3 +278,71 @@ def test_behind_a_border(explain: Explain, tmp_path: Path) -> None:
     assert "refresh    by the next request of the same caller" in out
     assert "shown      minimal: trust.cacheStatus names nobody" in out
     assert "decision   bypass; no-identity" in explain(*url, policies=tmp_path)[1]
+
+
+LAYERS = """\
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheConfig
+metadata: {name: c}
+spec: {identity: {subject: {jwtClaim: sub}}, trust: {canaryHeader: {from: [any]}}}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CachePolicy
+metadata: {name: base}
+spec: {}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CachePolicy
+metadata: {name: long}
+spec: {freshness: {defaultTtl: 2m}}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CachePolicy
+metadata: {name: ttl}
+spec: {eviction: ttl}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheRoute
+metadata: {name: r}
+spec: {match: [{}], policyRef: {name: base}}
+---
+"""
+EXPERIMENT = """\
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheExperiment
+metadata: {name: %s}
+spec:
+  routeRef: {name: r}
+  unit: %s
+  arms:
+    - {name: control, policyRef: {name: base}, weight: 0}
+    - {name: candidate, policyRef: {name: %s}, weight: 1, force: [{header: x-canary, exact: '%s'}]}
+---
+"""
+
+
+def test_several_experiments_each_with_its_reason(explain: Explain, tmp_path: Path) -> None:
+    one = EXPERIMENT % ("one", "[{subject: {}}, {cookie: sid}]", "long", "1")
+    two = EXPERIMENT % ("two", "[{header: x-user-id}]", "ttl", "2")
+    (tmp_path / "a.yaml").write_text(LAYERS + one + two)
+    _, out, _ = explain("--url", "http://h/", "--claim", "sub=7", "-H", "x-canary: 2", policies=tmp_path)
+    assert out.splitlines()[2:7] == [
+        "experiment one",
+        "arm        candidate: chosen by the hash of the subject (weights: control 0, candidate 1); "
+        "x-canary is ignored: '2' names no arm, 1 would",
+        "experiment two",
+        "arm        candidate: forced by x-canary: 2, trusted from 127.0.0.1",
+        "policy     long+ttl",
+    ]
+    _, out, _ = explain("--url", "http://h/", "-H", "cookie: sid=1", "--json", policies=tmp_path)
+    found = json.loads(out)
+    assert (found["experiment"], found["arm"]) == ("one+two", "candidate+control")
+    assert [(each["how"], each["unit"]) for each in found["experiments"]] == [("hashed", "cookie sid"), ("no-unit", "")]
+    assert found["experiments"][0]["weights"] == {"control": 0, "candidate": 1}
+
+
+def test_an_arm_that_follows_from_the_key(explain: Explain, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(LAYERS + EXPERIMENT % ("one", "[{cacheKey: {}}]", "long", "1"))
+    _, out, _ = explain("--url", "http://h/", policies=tmp_path)
+    assert "arm        candidate: chosen by the hash of the cache key (weights: control 0, candidate 1)" in out
+    assert "policy     long" in out

@@ -118,11 +118,11 @@ def spec_of(kind: str) -> type[BaseModel]:
 
 
 def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Path and default of every field that holds a value, or a list."""
+    """Path and default of every field that holds a value, a list, or nothing but itself."""
     for key, field in model.model_fields.items():
         path = f"{prefix}{field.alias or key}"
         found, is_list = inner(field.annotation)
-        if found is None or is_list:
+        if found is None or is_list or not found.model_fields:
             yield path, field.get_default(call_default_factory=True)
         if found is not None:
             yield from fields(found, f"{path}[]." if is_list else f"{path}.")

@@ -15,6 +15,7 @@ from meshcache.experiment.overlay import Adoption, Overlay, Phase
 from meshcache.extproc.assembly import build
 from meshcache.extproc.child import COMMAND
 from meshcache.extproc.control import Overlays, WorkerOptions
+from meshcache.extproc.deciding import Deciding
 from meshcache.message import Headers, Request
 from meshcache.observe.metrics import Metrics
 from meshcache.policy.compile import compile_documents
@@ -43,7 +44,9 @@ spec:
 
 
 @pytest.mark.e2e
-async def test_workers_have_them_in_milliseconds_and_from_their_start(bench):
+async def test_workers_have_them_in_milliseconds_and_from_their_start(bench, monkeypatch):
+    # Nobody but the test decides.
+    monkeypatch.setattr(Deciding, "_put_in_force", lambda _self: None)
     bench.write(SET)
     supervisor = bench.make(2, COMMAND)
     supervisor.load()
@@ -96,3 +99,36 @@ async def test_what_was_decided_before_a_set_came_holds_for_it(tmp_path):
 def arms(snapshot):
     asked = (Request("GET", "h", "/", Headers([("x-user-id", str(number))])) for number in range(100))
     return {snapshot.select(request).arm for request in asked}
+
+
+async def test_workers_of_a_pod_know_each_others_callers(tmp_path):
+    text = SET.replace("unit: [{header: x-user-id}]", "unit: [{header: x-user-id}, {cookie: sid}]")
+    documents = Documents.of([("a.yaml", text)])
+    services = []
+    for index in range(2):
+        options = WorkerOptions(index=index, workers=2, socket_path="", data_dir=str(tmp_path))
+        services.append(await build(options, Metrics(), structlog.get_logger()))
+    assert not (tmp_path / "links").exists()
+    for service in services:
+        await asyncio.to_thread(service.install, documents, 1)
+    one, other = (service._cache.snapshot for service in services)
+    for number in range(30):
+        user, cookie = ("x-user-id", str(number)), ("cookie", f"sid={number}")
+        steps = (one, [cookie]), (other, [user, cookie]), (one, [user]), (other, [cookie])
+        assert len({snapshot.select(Request("GET", "h", "/", Headers(fields))).arm for snapshot, fields in steps}) == 1
+    for service in services:
+        await service.close()
+
+
+async def test_without_a_place_for_links_the_preferred_unit_counts(tmp_path):
+    (tmp_path / "links").mkdir()
+    options = WorkerOptions(index=0, workers=1, socket_path="", data_dir=str(tmp_path))
+    with structlog.testing.capture_logs() as entries:
+        service = await build(options, Metrics(), structlog.get_logger())
+        text = SET.replace("unit: [{header: x-user-id}]", "unit: [{header: x-user-id}, {cookie: sid}]")
+        await asyncio.to_thread(service.install, Documents.of([("a.yaml", text)]), 1)
+    assert [entry["event"] for entry in entries if entry["log_level"] == "warning"] == [
+        "units are not remembered: callers may change arm at a login"
+    ]
+    assert arms(service._cache.snapshot) == {"control", "candidate"}
+    await service.close()

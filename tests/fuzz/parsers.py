@@ -323,7 +323,7 @@ PARSERS: tuple[Parser, ...] = (
     Parser("key material", key.key_parts, starts=("", "2:k1"), binary=True),
     Parser("admission", _admit, (), ("", "application/grpc")),
     Parser("score", snapshot.parse_score),
-    Parser("unit", lambda text: snapshot.unit_of(_UNITS, _headers("x-user", "cookie")(text))),
+    Parser("unit", lambda text: snapshot.unit_of(_UNITS, Request("GET", "h", "/", _headers("x-user", "cookie")(text)))),
     Parser("policy file", partial(documents.parse_file, "f.yaml"), (), ("", "kind: ", "- ", "a: [", "a: {", "|")),
     Parser("policies", _compile, (), ("", "apiVersion: meshcache.dev/v1alpha1\nkind: "), (PolicyErrors,)),
     Parser("duration", units.parse_duration, raises=(ValueError,)),

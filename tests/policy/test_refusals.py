@@ -257,9 +257,16 @@ def test_the_expressions_of_all_routes_are_bounded_together() -> None:
     ("spec", "told"),
     [
         ("unit: []\n" + ARMS % ("", ""), "spec.unit: expected at least 1 in the list"),
-        ("unit: [{subject: {}}]\n" + ARMS % ("", ""), "spec.unit[0].subject: not supported yet"),
-        ("unit: [{cacheKey: {}}]\n" + ARMS % ("", ""), "spec.unit[0].cacheKey: not supported yet"),
-        ("unit: [{header: a, cookie: b}]\n" + ARMS % ("", ""), "spec.unit[0]: expected one of header and cookie"),
+        (
+            "unit: [{header: a}, {subject: {}}]\n" + ARMS % ("", ""),
+            "a.yaml:6:33: spec.unit[1].subject: the CacheConfig does not say in spec.identity.subject who that is",
+        ),
+        ("unit: [{cacheKey: {}}, {header: a}]\n" + ARMS % ("", ""), "spec.unit: cacheKey stands alone"),
+        (
+            "unit: [{subject: {}, cookie: a}]\n" + ARMS % ("", ""),
+            "expected one of subject, header, cookie and cacheKey",
+        ),
+        ("unit: [{header: a, cookie: b}]\n" + ARMS % ("", ""), "spec.unit[0]: expected one of subject, header"),
         ("unit: [{header: a}]\narms: []", "spec.arms: expected at least 2 in the list"),
         ("unit: [{header: a}]\n" + (ARMS % ("", "")).replace("weight: 1", "weight: 0"), "spec.arms: every weight is 0"),
         ("unit: [{header: a}]\n" + (ARMS % ("", "")).replace("weight: 1}, ", "weight: -1}, "), "at least 0, got -1"),
@@ -408,15 +415,10 @@ def test_names_are_unique_within_a_kind() -> None:
     )
 
 
-def test_one_configuration_and_one_experiment_for_a_route() -> None:
+def test_there_is_one_configuration() -> None:
     config = HEAD.format(kind="CacheConfig").replace("spec:\n", "spec: {}\n")
     (error,) = errors_of(config, ("b.yaml", config.replace("name: x", "name: y")))
     assert error.startswith("b.yaml:2:7: kind: there is a CacheConfig already, in a.yaml")
-
-    text = HEAD.format(kind="CacheExperiment") + "  routeRef: {name: r}\n  unit: [{header: a}]\n  " + ARMS % ("", "")
-    files = [("b.yaml", text.replace("name: x", "name: y")), ("r.yaml", ROUTE), ("p.yaml", POLICY)]
-    (error,) = errors_of(text, *files)
-    assert error == "b.yaml:5:20: spec.routeRef.name: route r has the experiment x already"
 
 
 def test_all_errors_are_told_at_once_and_follow_ups_are_not() -> None:

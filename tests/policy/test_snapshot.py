@@ -177,7 +177,7 @@ def test_units() -> None:
     sources = (UnitSource("header", "u"), UnitSource("cookie", "sid"))
 
     def unit(*headers: tuple[str, str]) -> bytes | None:
-        return unit_of(sources, Headers(headers))
+        return unit_of(sources, Request("GET", "h", "/", Headers(headers)))
 
     assert unit() is None
     assert unit(("u", ""), ("cookie", "sid=")) is None

@@ -182,8 +182,8 @@ def _lines(request: Request, found: Explanation, why_not: str, against: Sequence
     rows = [("request", f"{request.method} {request.scheme}://{request.authority}{request.path}")]
     rows.append(("route", f"{found.route} ({found.route_why})" if found.route else f"none: {found.route_why}"))
     rows += _why_not(why_not, found, against) if why_not else _passed_over(found.passed_over)
-    if found.experiment:
-        rows += [("experiment", found.experiment), ("arm", f"{found.arm}: {found.arm_why}")]
+    for one in found.experiments:
+        rows += [("experiment", one.experiment), ("arm", f"{one.arm}: {one.why}")]
     rows.append(("policy", found.policy or "none: the request goes to the origin"))
     if found.policy:
         rows.append(("score", f"{'none' if found.score is None else f'{found.score:g}'}: {found.score_why}"))

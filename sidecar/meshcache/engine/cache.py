@@ -93,7 +93,7 @@ class Cache:
         How the sets before keyed their URIs is remembered: an edit may be taken back while entries of then are still
         fresh, and what was invalidated meanwhile must not come back with it.
         """
-        specs = {spec.fingerprint: spec for spec in (policy.key for policy in snapshot.policies.values())}
+        specs = {spec.fingerprint: spec for spec in (policy.key for policy in snapshot.in_use)}
         older = [item for item in self._key_specs.items() if item[0] not in specs]
         self._key_specs = dict([*specs.items(), *older][: max(_KEY_SPECS_KEPT, len(specs))])
         # Before any of them serves: what was purged by a URL is to be found as they key it.

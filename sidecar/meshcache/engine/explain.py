@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 from meshcache.decisions import BypassReason
 from meshcache.engine.admission import bypass_reason
 from meshcache.engine.collapse.place import may_wait
-from meshcache.engine.key import cache_key, normalised_query, retargeting
+from meshcache.engine.key import cache_key, chosen_key, normalised_query, retargeting
 from meshcache.engine.placement import earned_tiers
 from meshcache.engine.refresh.rules import needs_its_caller
-from meshcache.experiment.assignment import AssignedBy, cookie_value
+from meshcache.experiment.assignment import cookie_value
+from meshcache.policy.arm_reasons import ArmReason, arm_reasons, peer_of, untrusted
 from meshcache.policy.identity import named
-from meshcache.policy.reasons import PassedOver, one_of, route_reasons
+from meshcache.policy.reasons import PassedOver, route_reasons
 from meshcache.policy.snapshot import SCORE_HEADER, parse_score
 
 if TYPE_CHECKING:
-    from meshcache.message import Peer, Request
-    from meshcache.policy.compiled import Experiment, KeySpec, Policy
+    from meshcache.engine.key import CacheKey
+    from meshcache.message import Request
+    from meshcache.policy.compiled import KeySpec, Policy
     from meshcache.policy.snapshot import Selection, Snapshot
-    from meshcache.policy.trust import TrustRule
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,11 @@ class Explanation:
     passed_over: tuple[PassedOver, ...]
     """Each other route, in document order."""
     experiment: str
+    """The names of several are joined by `+`, and so are their arms."""
     arm: str
     arm_why: str
+    experiments: tuple[ArmReason, ...]
+    """Each experiment on the route."""
     policy: str
     score: float | None
     score_why: str
@@ -57,7 +61,8 @@ class Explanation:
 
 def explain(snapshot: Snapshot, request: Request) -> Explanation:
     """The whole account of `request` under `snapshot`."""
-    selection = snapshot.select(request)
+    selection, key = _chosen(snapshot, request)
+    arms = arm_reasons(snapshot, request, selection)
     why, passed_over = route_reasons(snapshot.routes, request, selection.route)
     policy = selection.policy
     bypass = bypass_reason(request)
@@ -78,7 +83,8 @@ def explain(snapshot: Snapshot, request: Request) -> Explanation:
         passed_over=passed_over,
         experiment=selection.experiment,
         arm=selection.arm,
-        arm_why=_arm(snapshot, request, selection),
+        arm_why=" | ".join(one.why for one in arms),
+        experiments=arms,
         policy=policy.name if policy is not None else "",
         score=selection.score,
         score_why=_score(snapshot, request),
@@ -88,63 +94,25 @@ def explain(snapshot: Snapshot, request: Request) -> Explanation:
         collapse=_collapse(policy, request) if policy is not None else "",
         refresh=_refresh(policy, request) if policy is not None else "",
         shown=_shown(snapshot, request),
-        key=_key(snapshot, policy, request, selection) if policy is not None else {},
+        key=_key(snapshot, policy, request, key) if policy is not None else {},
     )
 
 
-def _peer(peer: Peer) -> str:
-    return f"{peer.address or 'an unknown address'}{' by mTLS' if peer.mtls else ''}"
-
-
-def _untrusted(rule: TrustRule, field: str, peer: Peer) -> str:
-    return f"not trusted from {_peer(peer)}: trust.{field} names {rule}"
-
-
-def _arm(snapshot: Snapshot, request: Request, selection: Selection) -> str:
-    experiment = next((one for one in snapshot.experiments if one.name == selection.experiment), None)
-    if experiment is None:
-        return ""
-    if selection.how is AssignedBy.FORCED:
-        return f"forced by {_forcing(experiment, selection.arm, request)}, trusted from {_peer(request.peer)}"
-    notes = _ignored_forces(snapshot, experiment, request)
-    if selection.how is AssignedBy.NO_UNIT:
-        wanted = one_of([f"{unit.kind} {unit.name}" for unit in experiment.units])
-        notes.insert(0, f"the request carries no unit ({wanted}), so it gets the first arm")
-    else:
-        unit = next(
-            unit
-            for unit in experiment.units
-            if (request.headers.get(unit.name) if unit.kind == "header" else cookie_value(request.headers, unit.name))
-        )
-        shares = ", ".join(f"{arm.name} {arm.weight}" for arm in experiment.arms)
-        notes.insert(0, f"chosen by the hash of the {unit.kind} {unit.name} (weights: {shares})")
-    return "; ".join(notes)
-
-
-def _forcing(experiment: Experiment, arm: str, request: Request) -> str:
-    force = next(one.force for one in experiment.arms if one.name == arm)
-    return next(f"{name}: {value}" for name, value in force if request.headers.get(name) == value)
-
-
-def _ignored_forces(snapshot: Snapshot, experiment: Experiment, request: Request) -> list[str]:
-    """Why the forcing headers that the request carries did not count."""
-    forced: dict[str, list[str]] = {}
-    for arm in experiment.arms:
-        for name, value in arm.force:
-            forced.setdefault(name, []).append(value)
-    notes = []
-    for name, values in forced.items():
-        got = request.headers.get_all(name)
-        if not got:
-            continue
-        if len(got) > 1:
-            notes.append(f"{name} is ignored: it is given {len(got)} times")
-        elif got[0] not in values:
-            notes.append(f"{name} is ignored: {got[0]!r} names no arm, {one_of(values)} would")
-        else:
-            rule = snapshot.config.trust.canary
-            notes.append(f"{name} is {_untrusted(rule, 'canaryHeader', request.peer)}")
-    return notes
+def _chosen(snapshot: Snapshot, request: Request) -> tuple[Selection, CacheKey | None]:
+    """What is selected for `request`, and its key; None where it has none."""
+    selection = snapshot.select(request)
+    if selection.policy is None:
+        return selection, None
+    spec, revision = selection.policy.key, snapshot.revision(request)
+    border = snapshot.identities.border(request, spec)
+    if border is None:
+        return selection, None
+    asked = replace(request, headers=request.headers.without(spec.strip))
+    if selection.by_key is None:
+        key = cache_key(asked, spec, namespace=selection.namespace, revision=revision, border=border.parts)
+        return selection, key
+    key, chosen = chosen_key(asked, spec, selection.by_key, revision=revision, border=border.parts)
+    return chosen._replace(score=selection.score), key
 
 
 def _score(snapshot: Snapshot, request: Request) -> str:
@@ -153,10 +121,10 @@ def _score(snapshot: Snapshot, request: Request) -> str:
         return f"no {SCORE_HEADER}"
     rule = snapshot.config.trust.score
     if not rule.trusts(request.peer):
-        return f"{SCORE_HEADER} is {_untrusted(rule, 'scoreHeader', request.peer)}"
+        return f"{SCORE_HEADER} is {untrusted(rule, 'scoreHeader', request.peer)}"
     if parse_score(text) is None:
         return f"{SCORE_HEADER} is ignored: {text[:40]!r} is not one number"
-    return f"{SCORE_HEADER}, trusted from {_peer(request.peer)}"
+    return f"{SCORE_HEADER}, trusted from {peer_of(request.peer)}"
 
 
 def _tier(policy: Policy | None, score: float | None) -> tuple[str, str]:
@@ -198,12 +166,11 @@ def _shown(snapshot: Snapshot, request: Request) -> str:
         return f"full: trust.cacheStatus names {rule}"
     if rule.nobody:
         return f"{level}: trust.cacheStatus names nobody (`meshcache up` then takes this machine)"
-    return f"{level}: {_untrusted(rule, 'cacheStatus', request.peer)}"
+    return f"{level}: {untrusted(rule, 'cacheStatus', request.peer)}"
 
 
-def _key(snapshot: Snapshot, policy: Policy, request: Request, selection: Selection) -> dict[str, str]:
+def _key(snapshot: Snapshot, policy: Policy, request: Request, key: CacheKey | None) -> dict[str, str]:
     spec, revision = policy.key, snapshot.revision(request)
-    border = snapshot.identities.border(request, spec)
     parts = {"revision": revision or "(none)"} | _border(snapshot, spec, request)
     stripped = request.headers.names & spec.strip
     request = replace(request, headers=request.headers.without(spec.strip))
@@ -217,10 +184,7 @@ def _key(snapshot: Snapshot, policy: Policy, request: Request, selection: Select
     parts |= {f"stripped {name}": "kept from the origin" for name in sorted(stripped)}
     for name in spec.cookies:
         parts[f"cookie {name}"] = cookie_value(request.headers, name) or "(absent)"
-    if border is None:
-        return parts
-    key = cache_key(request, spec, namespace=selection.namespace, revision=revision, border=border.parts)
-    return parts | {"digest": key.digest.hex()}
+    return parts if key is None else parts | {"digest": key.digest.hex()}
 
 
 def _border(snapshot: Snapshot, spec: KeySpec, request: Request) -> dict[str, str]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from meshcache.message import Headers, Request
     from meshcache.policy.compiled import KeySpec
+    from meshcache.policy.selection import ByKey, Selection
 
 FORMAT = b"k1"
 """Version of the material's layout: a change of layout is a new version, never a reinterpretation."""
@@ -111,6 +112,30 @@ def cache_key(
     callers (`policy.identity`; as many parts as `spec` asks for). HEAD shares the key of GET: a stored GET answers
     both (RFC 9111 section 4).
     """
+    path, authority = request.path, request.authority
+    extra = _extra(request, spec, border)
+    # A popular URL is asked for again at once, and making its key is the costliest part of a hit. What is long is
+    # made anew each time, so that a hostile sender cannot fill the memo with large strings.
+    make = _remembered_key if len(path) + len(authority) + sum(map(len, extra)) <= _MEMO_LONGEST else _make_key
+    return make(spec, namespace, revision, request.scheme, authority, path, extra)
+
+
+def chosen_key(
+    request: Request, spec: KeySpec, choice: ByKey, *, revision: str, border: tuple[bytes, ...] = ()
+) -> tuple[CacheKey, Selection]:
+    """The key of `request` where keys are assigned to arms, and the selection that follows from it.
+
+    The arm is chosen by the key as it is without a namespace. Both are made at once, and remembered together.
+    """
+    path, authority = request.path, request.authority
+    extra = _extra(request, spec, border)
+    short = len(path) + len(authority) + sum(map(len, extra)) <= _MEMO_LONGEST
+    make = _remembered_choice if short else _make_choice
+    return make(spec, choice, revision, request.scheme, authority, path, extra)
+
+
+def _extra(request: Request, spec: KeySpec, border: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """What tells answers apart beside namespace, revision and target."""
     headers = request.headers
     extra = [*border]
     if spec.partition_headers:
@@ -125,11 +150,7 @@ def cache_key(
     said = retargeting(headers, request.scheme)
     if said:
         extra.append(_join(part.encode("latin-1", "replace") for pair in said for part in pair))
-    path, authority = request.path, request.authority
-    # A popular URL is asked for again at once, and making its key is the costliest part of a hit. What is long is
-    # made anew each time, so that a hostile sender cannot fill the memo with large strings.
-    make = _remembered_key if len(path) + len(authority) + sum(map(len, extra)) <= _MEMO_LONGEST else _make_key
-    return make(spec, namespace, revision, request.scheme, authority, path, tuple(extra))
+    return tuple(extra)
 
 
 def _make_key(
@@ -146,6 +167,25 @@ def _make_key(
     material = first + target + _join((*extra, *marks))
     resource = _resource_id(first_of_resource, target)
     return CacheKey(blake2b(material, digest_size=DIGEST_BYTES).digest() + pool, resource, material)
+
+
+def _make_choice(
+    spec: KeySpec,
+    choice: ByKey,
+    revision: str,
+    scheme: str,
+    authority: str,
+    path: str,
+    extra: tuple[bytes, ...],
+) -> tuple[CacheKey, Selection]:
+    neutral, first_of_resource, marks, _ = _first_parts(spec, b"", revision, scheme, authority)
+    target = _target(path, spec)
+    rest = target + _join((*extra, *marks))
+    chosen = choice.choose(neutral + rest)
+    first, _, _, pool = _first_parts(spec, chosen.namespace, revision, scheme, authority)
+    material = first + rest
+    resource = _resource_id(first_of_resource, target)
+    return CacheKey(blake2b(material, digest_size=DIGEST_BYTES).digest() + pool, resource, material), chosen
 
 
 @lru_cache(maxsize=512)
@@ -168,6 +208,7 @@ def _first_parts(
 _MEMO_LONGEST = 512
 _QUERY_LONGEST = 8192
 _remembered_key = lru_cache(maxsize=4096)(_make_key)
+_remembered_choice = lru_cache(maxsize=4096)(_make_choice)
 
 
 class KeyParts(NamedTuple):

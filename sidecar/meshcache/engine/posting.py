@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meshcache.engine.admission import effective_method
-from meshcache.engine.key import cache_key
+from meshcache.engine.key import cache_key, chosen_key
 from meshcache.engine.lookup import Lookup
 from meshcache.policy.identity import OPEN
 from meshcache.rfc.freshness import explicit_lifetime
@@ -42,7 +42,11 @@ def post_lookup(stack: TierStack, snapshot: Snapshot | None, request: Request, n
     if border is None:
         return None
     revision = snapshot.revision(request)
-    key = cache_key(asked, policy.key, namespace=selection.namespace, revision=revision, border=border.parts)
+    if selection.by_key is None:
+        key = cache_key(asked, policy.key, namespace=selection.namespace, revision=revision, border=border.parts)
+    else:
+        key, selection = chosen_key(asked, policy.key, selection.by_key, revision=revision, border=border.parts)
+        policy = selection.policy or policy
     lookup = Lookup(stack, asked, selection, policy, key, revision, now, border.subject)
     epochs = stack.nowhere((), key.resource)
     if epochs is None:

@@ -45,6 +45,8 @@ class AssignedBy(StrEnum):
     """The unit's keyed hash chose."""
     NO_UNIT = "no-unit"
     """The request carries no unit, so it got the first arm."""
+    LAYERED = "layered"
+    """Several experiments are on the route, and came to their arms in different ways."""
     DECIDED = "decided"
     """Everybody has this arm: the experiment was stopped, rolled back, or an arm of it promoted."""
 

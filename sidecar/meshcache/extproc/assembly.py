@@ -28,6 +28,9 @@ from meshcache.tiers.base import TierError
 from meshcache.tiers.board import Board
 from meshcache.tiers.board_leases import BEAT
 from meshcache.tiers.fleet import RedisLeases
+from meshcache.tiers.link_exchange import LinkTeller
+from meshcache.tiers.link_table import FILE_NAME as LINKS_FILE
+from meshcache.tiers.link_table import LinkTable
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.memory import MemoryTier
 from meshcache.tiers.objects import ObjectTier
@@ -70,6 +73,7 @@ class Service:
         log: FilteringBoundLogger,
     ) -> None:
         self._options = options
+        self._log = log
         self._metrics = metrics
         self._stack = stack
         self._purges = purges
@@ -78,6 +82,10 @@ class Service:
         self._refresher = refresher
         self._swap = threading.Lock()
         """Held while the set in force is exchanged, which takes no time: sets are compiled in a thread."""
+        data = Path(options.data_dir)
+        self._links = LinkTable(data / LINKS_FILE)
+        if isinstance(warm, RedisTier):
+            self._links.on_new = LinkTeller(warm.send, pod_id(data), self._spawn).add
         self._overlays: Mapping[str, Overlay] = {}
         self._adoptions: tuple[Adoption, ...] = ()
         self._pool_meter = PoolMeter(metrics)
@@ -121,11 +129,20 @@ class Service:
             generation=generation,
             secret=self._keyring.assignment_secret,
             surroundings=surroundings(self._options),
+            links=self._links,
         )
+        if snapshot.remembers:
+            self._open_links()
         self._cache.expect(snapshot)
         with self._swap:
             self._cache.swap(snapshot.with_overlays(self._overlays, self._adoptions))
         self._metrics.set("policy_generation", (), generation)
+
+    def _open_links(self) -> None:
+        try:
+            self._links.open()
+        except OSError as error:
+            self._log.warning("units are not remembered: callers may change arm at a login", error=str(error))
 
     def overlay(self, overlays: Overlays) -> None:
         """Put what has been decided about experiments in force, for the set at hand and those to come."""

@@ -129,8 +129,8 @@ class Purging:
 
     def install(self, snapshot: Snapshot) -> None:
         """These policies are in force."""
-        self._book.keying.install(policy.key for policy in snapshot.policies.values())
-        tiers = [policy.tiers for policy in snapshot.policies.values()]
+        self._book.keying.install(policy.key for policy in snapshot.in_use)
+        tiers = [policy.tiers for policy in snapshot.in_use]
         # What is held under an earlier set is not forgotten: it only grows.
         self._keeps = max([self._keeps, *(max(each.hot.ttl, each.cold.ttl) + _LEAST_KEPT for each in tiers)])
 

@@ -20,6 +20,7 @@ from meshcache.extproc.deciding import Deciding
 from meshcache.extproc.evidence import LedgerFinder
 from meshcache.extproc.keeper import PolicyKeeper, Source
 from meshcache.extproc.last_good import LastGoodFile
+from meshcache.extproc.links import SharedLinks
 from meshcache.extproc.overlays import OverlaysInForce
 from meshcache.extproc.purging import Purging
 from meshcache.extproc.status import Condition, Status, TierStatus
@@ -114,6 +115,7 @@ class Supervisor:
         self._deciding: Deciding | None = None
         self.overlays = OverlaysInForce(lambda: self._workers)
         """What has been decided about experiments. May be applied from `load` on."""
+        self._links: SharedLinks | None = None
         self._config = Config()
         self._envoy_waits = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -155,6 +157,9 @@ class Supervisor:
         self._purging.install(self._keeper.snapshot)
         self._purging.open()
         self._deciding.open(self._keeper.snapshot)
+        self._links = SharedLinks(
+            with_stores(self._options.worker, self._config), lambda: self._keeper.snapshot.remembers
+        )
         self._workers = [self._worker(index) for index in range(self._options.workers)]
         return self._config
 
@@ -163,6 +168,8 @@ class Supervisor:
         self._warn_of_old_settings()
         self.purging.start()
         self.deciding.start()
+        if self._links is not None:
+            self._links.start()
         self._tasks = [asyncio.create_task(worker.keep()) for worker in self._workers]
         self._watch = asyncio.create_task(self._follow())
 
@@ -183,6 +190,8 @@ class Supervisor:
             await self._deciding.stop()
         if self._purging is not None:
             await self._purging.stop()
+        if self._links is not None:
+            await self._links.stop()
         self._log.info("stopped")
 
     def kill(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 from meshcache.policy import compiled as c
 from meshcache.policy import models as m
 from meshcache.policy.check import check, nearest
+from meshcache.policy.combining import Combiner
 from meshcache.policy.compile_policy import VIA_ENVOY, compile_policy
 from meshcache.policy.config_models import CacheConfig, IdentitySpec, NamedBy, RevisionSpec, SessionBy, TrustedBy
 from meshcache.policy.documents import parse_documents
@@ -24,6 +25,7 @@ from meshcache.policy.trust import TrustRule, parse_network
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from meshcache.experiment.links import Links
     from meshcache.experiment.overlay import Overlay
     from meshcache.policy.documents import Document, Documents, Path
     from meshcache.policy.errors import PolicyError
@@ -62,13 +64,15 @@ def compile_documents(
     surroundings: Surroundings | None = None,
     refresh_clusters: frozenset[str] | None = None,
     overlays: Mapping[str, Overlay] | None = None,
+    links: Links | None = None,
 ) -> Snapshot:
     """The snapshot that `documents` describe. Pure: the same arguments give an equivalent snapshot.
 
     `secret` keys the assignment of units to arms and must be the same in all workers and pods of an installation.
     Without `surroundings` (checking files away from the pod) a revision that would come from there is empty; with
     them a label or variable that is missing is an error. The same goes for `refresh.via`, whose clusters may be given
-    as `refresh_clusters` where there are no surroundings. `overlays` is what has been decided about experiments.
+    as `refresh_clusters` where there are no surroundings. `overlays` is what has been decided about experiments,
+    `links` what is remembered of callers for experiments with several kinds of units.
 
     Raises `PolicyErrors` with everything that is wrong in the set.
     """
@@ -77,7 +81,7 @@ def compile_documents(
         refresh_clusters = surroundings.refresh_clusters
     if refresh_clusters is not None:
         compiler.check_ways(refresh_clusters)
-    snapshot = compiler.finish(documents.digest, generation, secret, surroundings)
+    snapshot = compiler.finish(documents.digest, generation, secret, surroundings, links)
     return snapshot.with_overlays(overlays) if overlays else snapshot
 
 
@@ -168,7 +172,9 @@ class _Compiler:
                 hint = nearest(via, clusters) or f"start meshcache with --refresh-cluster {via}, or write {VIA_ENVOY}"
                 self._refuse(document, ("spec", "refresh", "via"), message, hint)
 
-    def finish(self, digest: str, generation: int, secret: bytes, surroundings: Surroundings | None) -> Snapshot:
+    def finish(
+        self, digest: str, generation: int, secret: bytes, surroundings: Surroundings | None, links: Links | None = None
+    ) -> Snapshot:
         """Resolve what refers to something else, and build the snapshot."""
         config = self._config(surroundings)
         if surroundings is not None:
@@ -179,8 +185,12 @@ class _Compiler:
         self._bound_patterns()
         routes = [self._route(document, manifest, policies) for document, manifest in self._of(m.CacheRoute)]
         specs = {manifest.metadata.name: written(manifest.spec) for _, manifest in self._of(m.CachePolicy)}
-        compiler = ExperimentCompiler(policies, specs, self._resolve, self._refuse)
+        # What the CacheConfig would say is not known where a file could not be read.
+        knows_subject = config.identity.subject is not None or not self._all_read
+        compiler = ExperimentCompiler(policies, specs, self._resolve, self._refuse, knows_subject=knows_subject)
         experiments = compiler.compile(self._of(CacheExperiment))
+        # What is wrong already would be told once more.
+        combinations = {} if self._errors else self._combiner(policies).combine_all(routes, experiments)
         if self._errors:
             raise PolicyErrors(self._errors)
         return Snapshot(
@@ -189,9 +199,15 @@ class _Compiler:
             config=config,
             policies=policies,
             routes=tuple(routes),
-            experiments=tuple(experiments),
+            experiments=tuple(experiment for _, experiment in experiments),
             secret=secret,
+            combinations=combinations,
+            links=links,
         )
+
+    def _combiner(self, policies: Mapping[str, c.Policy]) -> Combiner:
+        documents = {manifest.metadata.name: (document, manifest) for document, manifest in self._of(m.CachePolicy)}
+        return Combiner(policies, documents, self._refuse)
 
     def _resolve(self, document: Document, path: Path, kind: str, name: str) -> bool:
         """Whether a reference leads somewhere; a broken document counts, its own errors are reported already."""

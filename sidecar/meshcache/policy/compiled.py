@@ -183,10 +183,14 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class UnitSource:
-    """Where a request says to which unit (user, session) it belongs."""
+    """Where a request says to which unit (user, session) it belongs.
 
-    kind: Literal["header", "cookie"]
-    name: str
+    `subject` is the caller as Envoy has verified him, `cacheKey` what is asked for: keys are assigned, not callers.
+    """
+
+    kind: Literal["header", "cookie", "subject", "cacheKey"]
+    name: str = ""
+    """Of the header or the cookie."""
     mark: bytes = field(init=False)
     """Stands before the value in what is hashed."""
 
@@ -271,6 +275,11 @@ class Experiment:
     on_breach: Literal["rollback", "pause"] = "rollback"
     on_win: Literal["hold", "promote"] = "hold"
     confidence: float = 0.95
+
+    @property
+    def by_key(self) -> bool:
+        """Whether keys are assigned, not callers."""
+        return self.units[0].kind == "cacheKey"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,22 @@ from meshcache.policy.schema import CookieName, Duration, Head, HeaderName, Name
 from meshcache.policy.units import parse_change, parse_duration, parse_percent, parse_quantity
 
 
-class Unit(Strict):
-    """`{header: x}` or `{cookie: x}`."""
+class Nothing(Strict):
+    """`{}`: there is nothing to say beside the name."""
 
-    planned: ClassVar[frozenset[str]] = frozenset({"subject", "cacheKey"})
+
+class Unit(Strict):
+    """`{subject: {}}`, `{header: x}`, `{cookie: x}` or `{cacheKey: {}}`."""
+
+    subject: Nothing | None = None
     header: HeaderName | None = None
     cookie: CookieName | None = None
+    cache_key: Nothing | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Unit:
-        if (self.header is None) == (self.cookie is None):
-            raise ValueError("expected one of header and cookie, for example {header: x-user-id}")
+        if sum(given is not None for given in (self.subject, self.header, self.cookie, self.cache_key)) != 1:
+            raise ValueError("expected one of subject, header, cookie and cacheKey, for example {header: x-user-id}")
         return self
 
 
@@ -139,6 +144,8 @@ class ExperimentSpec(Strict):
 
     @model_validator(mode="after")
     def _weighed(self) -> ExperimentSpec:
+        if len(self.unit) > 1 and any(unit.cache_key for unit in self.unit):
+            refuse("unit", "cacheKey stands alone: either keys are assigned or callers")
         if not any(arm.weight for arm in self.arms):
             refuse("arms", "every weight is 0: at least one arm needs a weight above 0")
         if not 0.5 <= self.confidence < 1:

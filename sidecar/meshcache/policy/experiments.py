@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from meshcache.policy.documents import Document, Path
-    from meshcache.policy.experiment_models import CacheExperiment, ExperimentSpec
+    from meshcache.policy.experiment_models import CacheExperiment, ExperimentSpec, Unit
     from meshcache.policy.extends import Refuse, Resolve
     from meshcache.policy.schema import Strict
 
@@ -38,44 +38,54 @@ def _metrics(spec: ExperimentSpec) -> Iterator[tuple[Metric, Path]]:
         yield guardrail.metric, ("spec", "guardrails", index, "metric")
 
 
+def _source(unit: Unit) -> c.UnitSource:
+    if unit.header is not None:
+        return c.UnitSource("header", unit.header)
+    if unit.cookie is not None:
+        return c.UnitSource("cookie", unit.cookie)
+    return c.UnitSource("subject" if unit.subject is not None else "cacheKey")
+
+
 class ExperimentCompiler:
     """Compiles the experiments of one set of documents."""
 
     def __init__(
-        self, policies: Mapping[str, c.Policy], specs: Mapping[str, str], resolve: Resolve, refuse: Refuse
+        self,
+        policies: Mapping[str, c.Policy],
+        specs: Mapping[str, str],
+        resolve: Resolve,
+        refuse: Refuse,
+        *,
+        knows_subject: bool,
     ) -> None:
-        """`specs`: the written form of each policy's spec."""
+        """`specs`: the written form of each policy's spec. `knows_subject`: whether the installation says who he is."""
         self._policies = policies
         self._specs = specs
         self._resolve = resolve
         self._refuse = refuse
+        self._knows_subject = knows_subject
 
-    def compile(self, found: Iterable[tuple[Document, CacheExperiment]]) -> list[c.Experiment]:
+    def compile(self, found: Iterable[tuple[Document, CacheExperiment]]) -> list[tuple[Document, c.Experiment]]:
         """All of them, in order; those with an error are reported and may be incomplete."""
-        on_route: dict[str, str] = {}
         experiments = []
         for document, manifest in found:
-            name, route = manifest.metadata.name, manifest.spec.route_ref.name
-            self._resolve(document, ("spec", "routeRef"), "CacheRoute", route)
-            other = on_route.setdefault(route, name)
-            if other != name:
-                self._refuse(
-                    document, ("spec", "routeRef", "name"), f"route {route} has the experiment {other} already"
-                )
-            experiments.append(self._experiment(document, manifest))
+            self._resolve(document, ("spec", "routeRef"), "CacheRoute", manifest.spec.route_ref.name)
+            experiments.append((document, self._experiment(document, manifest)))
         return experiments
 
     def _experiment(self, document: Document, manifest: CacheExperiment) -> c.Experiment:
         spec = manifest.spec
-        units = tuple(
-            c.UnitSource("header", unit.header)
-            if unit.header is not None
-            else c.UnitSource("cookie", unit.cookie or "")
-            for unit in spec.unit
-        )
+        for index, unit in enumerate(spec.unit):
+            if unit.subject is not None and not self._knows_subject:
+                message = "the CacheConfig does not say in spec.identity.subject who that is"
+                hint = "for example identity: {subject: {jwtClaim: sub}}"
+                self._refuse(document, ("spec", "unit", index, "subject"), message, hint)
+        units = tuple(map(_source, spec.unit))
         arms = self._arms(document, spec)
         if len(arms) == len(spec.arms):
             self._check_cost(document, spec, arms)
+        if units[0].kind == "cacheKey":
+            self._same_keys(document, arms)
         compare = None
         if spec.judged and len(arms) == len(spec.arms):
             arms, compare = self._compare(document, spec, arms)
@@ -149,6 +159,14 @@ class ExperimentCompiler:
                 hint = "for example cost: {perOriginRequest: 0.002, currency: USD}"
                 self._refuse(document, path, message, hint)
 
+    def _same_keys(self, document: Document, arms: tuple[c.Arm, ...]) -> None:
+        """Refuse arms that make keys in different ways: the arm follows from the key, which must not follow from it."""
+        for index, arm in enumerate(arms):
+            if arm.policy.key != arms[0].policy.key:
+                message = f"{arm.policy.name} makes other keys than {arms[0].policy.name}"
+                hint = "where keys are assigned, all arms need the same spec.key"
+                self._refuse(document, ("spec", "arms", index, "policyRef", "name"), message, hint)
+
     def _compare(
         self, document: Document, spec: ExperimentSpec, arms: tuple[c.Arm, ...]
     ) -> tuple[tuple[c.Arm, ...], c.Compare | None]:
@@ -171,6 +189,9 @@ class ExperimentCompiler:
             self._refuse(document, ("spec", "compare", "against"), "an arm cannot be compared with itself")
             return arms, None
         size = arms[candidate].weight
+        if spec.unit[0].cache_key is not None:
+            # A key has all of its traffic in one arm, whatever the arm's size: nothing has to be of one size.
+            return arms, c.Compare(candidate, against)
         if not spec.ramp and arms[against].weight == size:
             return arms, c.Compare(candidate, against)
         if against != 0:

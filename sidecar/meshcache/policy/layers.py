@@ -1,36 +1,54 @@
-"""Experiments made ready for requests: who gets which arm, by the file and by what has been decided since."""
+"""One experiment made ready for requests: who gets which arm, by the file and by what has been decided since."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meshcache.experiment.assignment import AssignedBy, Assigner, cookie_value
-from meshcache.experiment.exposure import Exposure
+from meshcache.experiment.links import unit_in_use
 from meshcache.experiment.overlay import Overlay, Phase
 from meshcache.experiment.stages import stage_weights
-from meshcache.policy.selection import Selection, namespace
+from meshcache.policy.identity import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from meshcache.message import Headers, Request
+    from meshcache.experiment.links import Links
+    from meshcache.message import Request
     from meshcache.policy.compiled import Experiment, UnitSource
+    from meshcache.policy.identity import IdentitySource
     from meshcache.policy.trust import TrustRule
 
-_FORCED, _HASHED, _NO_UNIT, _DECIDED = range(4)
+FORCED, HASHED, NO_UNIT, DECIDED = range(4)
 HOW: Final = (AssignedBy.FORCED, AssignedBy.HASHED, AssignedBy.NO_UNIT, AssignedBy.DECIDED)
 """By the number that `Layer.choose` gives."""
 
+_BY_KEY: Final = b"cacheKey:\0"
 
-def unit_of(sources: Iterable[UnitSource], headers: Headers) -> bytes | None:
-    """The request's unit: the first source that is present and not empty, marked with its kind and name.
 
-    The mark keeps a cookie from standing for the header of the same value.
+def value_of(source: UnitSource, request: Request, subject: IdentitySource | None) -> bytes | None:
+    """What `request` says of `source`, marked with kind and name; None for nothing.
+
+    The mark keeps a cookie from standing for the header of the same value. `subject` is where it stands who a verified
+    caller is; the issuer who vouches for him goes with his name.
     """
+    if source.kind == "subject":
+        person = named(subject, request)
+        if person is None:
+            return None
+        issuer = person.issuer.encode("utf-8", "surrogatepass")
+        return b"%b%d:%b%b" % (source.mark, len(issuer), issuer, person.value.encode("utf-8", "surrogatepass"))
+    headers = request.headers
+    value = headers.get(source.name) if source.kind == "header" else cookie_value(headers, source.name)
+    return source.mark + value.encode("utf-8", "surrogatepass") if value else None
+
+
+def unit_of(sources: Iterable[UnitSource], request: Request, subject: IdentitySource | None = None) -> bytes | None:
+    """The first of `sources` that `request` carries."""
     for source in sources:
-        value = headers.get(source.name) if source.kind == "header" else cookie_value(headers, source.name)
+        value = value_of(source, request, subject)
         if value:
-            return source.mark + value.encode("utf-8", "surrogatepass")
+            return value
     return None
 
 
@@ -55,36 +73,70 @@ def written_weights(experiment: Experiment) -> tuple[int, ...]:
     return stage_weights(weights, compare.candidate, compare.against, experiment.ramp[0].share)
 
 
+class Account(NamedTuple):
+    """How a request came to its arm in one experiment, for people."""
+
+    experiment: Experiment
+    how: AssignedBy
+    arm: str
+    source: UnitSource | None
+    """What its unit was taken from, when it was hashed; None for a unit that another kind had been given before."""
+    linked: bool
+    """Whether the unit is not the preferred one of those that the request carries, but that of an earlier request."""
+    overlay: Overlay | None
+    weights: tuple[int, ...]
+
+
 class Layer:
     """One experiment: chooses an arm for each request of its route."""
 
-    __slots__ = ("_assigner", "_counting", "_everybody", "_forced", "_units", "experiment", "overlay", "weights")
+    __slots__ = (
+        "_assigner",
+        "_forced",
+        "_links",
+        "_subject",
+        "_units",
+        "by_key",
+        "counting",
+        "everybody",
+        "experiment",
+        "overlay",
+        "weights",
+    )
 
-    def __init__(self, experiment: Experiment, assigner: Assigner, overlay: Overlay | None = None) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        assigner: Assigner,
+        subject: IdentitySource | None,
+        links: Links | None,
+        overlay: Overlay | None = None,
+    ) -> None:
         """`overlay` is what has been decided; it must bind (`binds`)."""
         self.experiment = experiment
         self.overlay = overlay
+        self._subject = subject
+        self._units = experiment.units
+        # Without a memory the kinds are taken by preference; where there is only one, nothing needs to be remembered.
+        self._links = links if len(experiment.units) > 1 else None
         phase = None if overlay is None else overlay.phase
-        self._everybody: int | None = None
+        self.everybody: int | None = None
         """The arm that all have, whatever their unit."""
         if phase in (Phase.STOPPED, Phase.ROLLED_BACK):
-            self._everybody = 0
+            self.everybody = 0
         elif overlay is not None and phase is Phase.PROMOTED:
-            self._everybody = self.arms.index(overlay.winner)
+            self.everybody = self.arms.index(overlay.winner)
         self.weights = written_weights(experiment) if overlay is None else overlay.weights
         """The arms' shares in force, in any measure."""
-        if self._everybody is not None:
-            self.weights = tuple(int(index == self._everybody) for index in range(len(experiment.arms)))
-        self._units = experiment.units
+        if self.everybody is not None:
+            self.weights = tuple(int(index == self.everybody) for index in range(len(experiment.arms)))
         self._assigner = assigner.weighted(self.weights)
-        self._counting = overlay is not None and overlay.counting and self._everybody is None
-        self._forced = (
-            ()
-            if phase is Phase.ROLLED_BACK
-            else tuple(
-                (header, value, index) for index, arm in enumerate(experiment.arms) for header, value in arm.force
-            )
-        )
+        self.counting = overlay is not None and overlay.counting and self.everybody is None
+        """Whether requests are counted."""
+        self.by_key = experiment.by_key and self.everybody is None
+        """Whether the arm of a request that is not forced depends on its key (`choose_by_key`)."""
+        forced = experiment.arms if phase is not Phase.ROLLED_BACK else ()
+        self._forced = tuple((header, value, place) for place, arm in enumerate(forced) for header, value in arm.force)
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -93,68 +145,61 @@ class Layer:
 
     def overlaid(self, overlay: Overlay | None) -> Layer:
         """The same with what has been decided, which must bind; None for nothing."""
-        return Layer(self.experiment, self._assigner, overlay)
-
-    @property
-    def counting(self) -> bool:
-        """Whether requests are counted."""
-        return self._counting
+        return Layer(self.experiment, self._assigner, self._subject, self._links, overlay)
 
     def choose(self, request: Request, canary: TrustRule) -> tuple[int, int, bytes]:
-        """How the arm of `request` comes about (a place in `HOW`), its place, and the unit's digest if it counts."""
+        """How the arm of `request` comes about (a place in `HOW`), its place, and the unit's digest if it counts.
+
+        Where keys are assigned, one that is hashed is still to be chosen (`choose_by_key`).
+        """
         headers = request.headers
-        for header, value, index in self._forced:
+        for header, value, place in self._forced:
             # A header sent twice reads "v1, v2" here and equals no value, since values hold no comma.
             if headers.get(header) == value and canary.trusts(request.peer):
-                return _FORCED, index, b""
-        if self._everybody is not None:
-            return _DECIDED, self._everybody, b""
-        unit = unit_of(self._units, headers)
-        if unit is None:
-            return _NO_UNIT, 0, b""
-        digest = self._assigner.digest(unit)
-        return _HASHED, self._assigner.pick(digest), digest if self._counting else b""
+                return FORCED, place, b""
+        if self.everybody is not None:
+            return DECIDED, self.everybody, b""
+        if self.by_key:
+            return HASHED, 0, b""
+        digest = self._unit(request)
+        if digest is None:
+            return NO_UNIT, 0, b""
+        return HASHED, self._assigner.pick(digest), digest if self.counting else b""
+
+    def choose_by_key(self, key: bytes) -> tuple[int, bytes]:
+        """The place of the arm of `key`, and its digest as a unit if it counts."""
+        digest = self._assigner.digest(_BY_KEY + key)
+        return self._assigner.pick(digest), digest if self.counting else b""
+
+    def _unit(self, request: Request) -> bytes | None:
+        """The digest of the request's unit."""
+        if self._links is None:
+            unit = unit_of(self._units, request, self._subject)
+            return None if unit is None else self._assigner.digest(unit)
+        digests = [
+            self._assigner.digest(value)
+            for source in self._units
+            if (value := value_of(source, request, self._subject)) is not None
+        ]
+        return unit_in_use(digests, self._links) if digests else None
+
+    def account(self, request: Request, canary: TrustRule) -> Account:
+        """The same as `choose` with the reasons."""
+        how, place, _ = self.choose(request, canary)
+        source, linked = None, False
+        if how == HASHED and not self.by_key:
+            carried = [one for one in self._units if value_of(one, request, self._subject) is not None]
+            used = self._unit(request)
+            digests = {self._assigner.digest(value_of(one, request, self._subject) or b""): one for one in carried}
+            source = digests.get(used or b"")
+            linked = source is not carried[0]
+        arm = "" if how == HASHED and self.by_key else self.experiment.arms[place].name
+        return Account(self.experiment, HOW[how], arm, source, linked, self.overlay, self.weights)
 
 
-def layer_of(experiment: Experiment, secret: bytes) -> Layer:
+def layer_of(experiment: Experiment, secret: bytes, subject: IdentitySource | None, links: Links | None) -> Layer:
     """The layer of `experiment` as its file has it."""
     compare = experiment.compare
     group = () if compare is None else (0, compare.candidate, compare.against)
     arms = [(arm.name, arm.weight) for arm in experiment.arms]
-    return Layer(experiment, Assigner(secret, experiment.name, arms, group))
-
-
-class SingleAssignment:
-    """The only experiment of a route: every selection that it can give is built beforehand."""
-
-    __slots__ = ("_layer", "_selections")
-
-    def __init__(self, layer: Layer) -> None:
-        self._layer = layer
-        experiment = layer.experiment
-        self._selections = tuple(
-            tuple(
-                Selection(
-                    route=experiment.route,
-                    policy=arm.policy,
-                    experiment=experiment.name,
-                    arm=arm.name,
-                    how=how,
-                    namespace=namespace(experiment.route, experiment.name, arm.name),
-                )
-                for arm in experiment.arms
-            )
-            for how in HOW
-        )
-
-    def select(self, request: Request, canary: TrustRule) -> Selection:
-        """The selection for `request`."""
-        how, arm, unit = self._layer.choose(request, canary)
-        selection = self._selections[how][arm]
-        if unit:
-            return selection._replace(exposures=(Exposure(selection.experiment, arm, unit),))
-        return selection
-
-    def promoted(self, arm: int) -> Selection:
-        """What a request of `arm` gets."""
-        return self._selections[_DECIDED][arm]
+    return Layer(experiment, Assigner(secret, experiment.name, arms, group), subject, links)

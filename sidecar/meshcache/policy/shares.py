@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meshcache.experiment.overlay import Phase
-from meshcache.policy.selection import namespace
+from meshcache.policy.selection import layered_namespace, namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -127,5 +127,7 @@ def _gets_any(snapshot: Snapshot, experiment: Experiment, place: int) -> bool:
 
 
 def _home(route: str, arms: list[tuple[str, str]]) -> bytes:
+    if len(arms) > 1:
+        return layered_namespace(route, arms)
     ((experiment, arm),) = arms
     return namespace(route, experiment, arm)

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING
 from meshcache.experiment.assignment import AssignedBy
 from meshcache.experiment.exposure import Counted
 from meshcache.experiment.overlay import Adoption, Overlay
+from meshcache.policy.assignments import Assignment, LayeredAssignment, SingleAssignment
 from meshcache.policy.identity import Identities
-from meshcache.policy.layers import SingleAssignment, binds, layer_of, unit_of
+from meshcache.policy.layers import binds, layer_of, unit_of
 from meshcache.policy.routing import RouteIndex
 from meshcache.policy.selection import Selection, namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from meshcache.experiment.links import Links
     from meshcache.experiment.observation import Tally
     from meshcache.message import Request
     from meshcache.policy.compiled import CacheStatus, Config, Experiment, Policy, Route
+    from meshcache.policy.layers import Account, Layer
 
 __all__ = ["SCORE_HEADER", "AssignedBy", "Selection", "Snapshot", "namespace", "parse_score", "unit_of"]
 
@@ -44,7 +47,7 @@ class _Target:
 
     __slots__ = ("assignment", "plain")
 
-    def __init__(self, route: Route, assignment: SingleAssignment | None, adoption: Adoption | None) -> None:
+    def __init__(self, route: Route, assignment: Assignment | None, adoption: Adoption | None) -> None:
         home = namespace(route.name)
         if adoption is not None and route.policy is not None and adoption.policy == route.policy.digest:
             home = adoption.namespace
@@ -68,8 +71,14 @@ class Snapshot:
         routes: tuple[Route, ...],
         experiments: tuple[Experiment, ...],
         secret: bytes,
+        combinations: Mapping[str, Mapping[tuple[int, ...], Policy]] = MappingProxyType({}),
+        links: Links | None = None,
     ) -> None:
-        """`routes` stand in document order; `secret` keys the assignment to arms and borders, and is not kept."""
+        """`routes` stand in document order; `secret` keys the assignment to arms and borders, and is not kept.
+
+        `combinations`: for each route with several experiments, the policies that come out by their arms' places.
+        `links` remembers who callers are to experiments with several kinds of units; None: the first kind counts.
+        """
         self.generation = generation
         self.digest = digest
         self.config = config
@@ -79,12 +88,19 @@ class Snapshot:
         self.identities = Identities(config.identity, secret)
         """Who the callers are."""
         self.policies: Mapping[str, Policy] = MappingProxyType(dict(policies))
-        self._lookup_budget = max((policy.tiers.deadline() for policy in policies.values()), default=0.0)
+        combined = (policy for by_arms in combinations.values() for policy in by_arms.values())
+        self.in_use: tuple[Policy, ...] = tuple({id(one): one for one in (*policies.values(), *combined)}.values())
+        """Every policy that a request may get: those of the files, and what experiments on one route make of them."""
+        self._lookup_budget = max((policy.tiers.deadline() for policy in self.in_use), default=0.0)
         self.routes = routes
         self.experiments = experiments
+        self.remembers = any(len(experiment.units) > 1 for experiment in experiments)
+        """Whether units have to be remembered, since an experiment has several kinds of them."""
         # Matches lead to a place, so that what stands there can be exchanged without a new index.
         self._index = RouteIndex((match, place) for place, route in enumerate(routes) for match in route.matches)
-        self._layers = {experiment.name: layer_of(experiment, secret) for experiment in experiments}
+        subject = config.identity.subject
+        self._layers = {one.name: layer_of(one, secret, subject, links) for one in experiments}
+        self._combinations = combinations
         self._lay({})
 
     def with_overlays(self, overlays: Mapping[str, Overlay], adoptions: Iterable[Adoption] = ()) -> Snapshot:
@@ -108,7 +124,15 @@ class Snapshot:
         self.tallies: Mapping[str, Tally] = {}
         """What counts the requests of `counted`, by experiment, as far as it is at hand: whoever installs it sees to
         that, and may do so later."""
-        self._assignments = {layer.experiment.route: SingleAssignment(layer) for layer in self._layers.values()}
+        on_route: dict[str, list[Layer]] = {}
+        for layer in self._layers.values():
+            on_route.setdefault(layer.experiment.route, []).append(layer)
+        self._assignments: dict[str, Assignment] = {
+            route: SingleAssignment(layers[0])
+            if len(layers) == 1
+            else LayeredAssignment(route, layers, self._combinations[route])
+            for route, layers in on_route.items()
+        }
         self._targets = tuple(
             _Target(route, self._assignments.get(route.name), adoptions.get(route.name)) for route in self.routes
         )
@@ -132,9 +156,15 @@ class Snapshot:
         layer = self._layers.get(experiment)
         if layer is None or arm not in layer.arms:
             return None
-        selection = self._assignments[layer.experiment.route].promoted(layer.arms.index(arm))
+        selection = self._assignments[layer.experiment.route].everybody(experiment, layer.arms.index(arm))
         policy = selection.policy
         return None if policy is None else Adoption(selection.route, policy.digest, selection.namespace)
+
+    def account(self, request: Request, route: str) -> list[Account]:
+        """How `request`, which is on `route`, came to its arm in each experiment that is on it."""
+        assignment = self._assignments.get(route)
+        canary = self.config.trust.canary
+        return [] if assignment is None else [layer.account(request, canary) for layer in assignment.layers]
 
     def select(self, request: Request) -> Selection:
         """Route, arm, policy and score of `request`. Never raises, whatever the request holds."""

@@ -12,13 +12,12 @@ from meshcache.engine.collapse.herd import Verdict
 from meshcache.engine.collapse.place import ALONE, Place, may_collapse
 from meshcache.engine.epochs import UNKNOWN
 from meshcache.engine.judge import Use, use
-from meshcache.engine.key import cache_key
+from meshcache.engine.key import cache_key, chosen_key
 from meshcache.engine.lookup import Lookup, newer
 from meshcache.engine.outcome import Forward, Wait
 from meshcache.engine.placement import promoted_tiers
 from meshcache.engine.posting import post_lookup
 from meshcache.engine.refresh.rules import POPULAR
-from meshcache.experiment.assignment import AssignedBy
 from meshcache.policy.identity import OPEN
 from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.invalidation import is_unsafe
@@ -140,8 +139,8 @@ def _open(state: State) -> Lookup | Forward:
         state.open_account(snapshot, selection)
     if policy is None:
         return state.bypass(BypassReason.ROUTE_NOT_CACHED if selection.route else BypassReason.NO_ROUTE, selection)
-    if selection.how is AssignedBy.NO_UNIT:
-        state.cache.meter.missing_unit(selection.experiment)
+    for experiment in selection.missing:
+        state.cache.meter.missing_unit(experiment)
     if request.method not in policy.key.methods:
         return state.bypass(BypassReason.METHOD, selection)
     border = snapshot.identities.border(request, policy.key) if policy.key.partitioned else OPEN
@@ -150,7 +149,12 @@ def _open(state: State) -> Lookup | Forward:
     if policy.key.strip:
         _strip(state, policy.key.strip)
     revision = snapshot.revision(request)
-    key = cache_key(request, policy.key, namespace=selection.namespace, revision=revision, border=border.parts)
+    if selection.by_key is None:
+        key = cache_key(request, policy.key, namespace=selection.namespace, revision=revision, border=border.parts)
+    else:
+        key, chosen = chosen_key(request, policy.key, selection.by_key, revision=revision, border=border.parts)
+        selection = chosen if selection.score is None else chosen._replace(score=selection.score)
+        policy = selection.policy or policy
     lookup = state.lookup = Lookup(
         state.cache.stack,
         request,
