@@ -24,9 +24,10 @@ from meshcache.message import Headers, Peer, Request, split_authority
 from meshcache.observe import logs
 from meshcache.policy import documents, snapshot, trust, units
 from meshcache.policy.compile import compile_documents
-from meshcache.policy.compiled import TARGETS, KeySpec, UnitSource
+from meshcache.policy.compiled import TARGETS, Condition, KeySpec, Match, UnitSource
 from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.identity import Identities, IdentityRules, IdentitySource
+from meshcache.policy.routing import RouteIndex
 from meshcache.process import StartError, parse_address
 from meshcache.rfc import (
     age,
@@ -60,6 +61,20 @@ if TYPE_CHECKING:
 NOW = 1_700_000_000.0
 STORAGE_KEY = b"s" * 32
 KEYRING = Keyring([b"k" * 32], SECRET)
+
+
+_ROUTES = RouteIndex(
+    (match, number)
+    for number, match in enumerate(
+        (
+            Match(hosts=("*.a.b",), query=(Condition("a", "1"), Condition("b", ".*x", regex=True))),
+            Match(regex="/(a*)*b|/v1/.*/.*[0-9]+", headers=(Condition("a", "(.*,)*1", regex=True),)),
+            Match(regex="/.*a.{10}"),
+            Match(prefix="/v1/a", headers=(Condition("a", "1"), Condition("b", "1"))),
+            Match(query=(Condition("a", "(a|aa)+", regex=True),)),
+        )
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -321,6 +336,9 @@ PARSERS: tuple[Parser, ...] = (
     Parser("log of purges", _purge_log, starts=("", "MCPURGE1"), raises=(ValueError,), binary=True),
     Parser("border", _borders, starts=("", "sid=")),
     Parser("key material", key.key_parts, starts=("", "2:k1"), binary=True),
+    Parser("route: path", lambda text: _ROUTES.find("h", f"/{text}", "GET", Headers()), (), ("", "v1/", "%2e")),
+    Parser("route: query", lambda text: _ROUTES.find("h", f"/?{text}", "GET", Headers()), (), ("", "a=", "a&")),
+    Parser("route: fields", lambda text: _ROUTES.find(text, "/", text, _headers("a", "b")(text)), (), ("", "[")),
     Parser("admission", _admit, (), ("", "application/grpc")),
     Parser("score", snapshot.parse_score),
     Parser("unit", lambda text: snapshot.unit_of(_UNITS, Request("GET", "h", "/", _headers("x-user", "cookie")(text)))),

@@ -8,6 +8,7 @@ the bytes of its UTF-8.
 from __future__ import annotations
 
 from functools import lru_cache
+from time import thread_time_ns
 from typing import TYPE_CHECKING, Final
 
 import re2
@@ -26,6 +27,15 @@ _MEMORY: Final = 32 << 20
 """Bytes for the automata of all sets of one index together: they grow with the texts that come, up to here."""
 _LEAST_MEMORY: Final = 256 << 10
 _MOST_MEMORY: Final = 8 << 20
+
+_EVERY: Final = 8
+"""One of so many calls is timed."""
+_LOOKS: Final = 32
+"""So many timed calls make a judgement."""
+_SLOW: Final = 8_000
+_SLOW_BYTE: Final = 20
+"""Nanoseconds of processor time for a text, and for each of its bytes, above which a call is slow; an automaton whose
+states are there takes a tenth."""
 
 _HINTS: Final = (
     ("(?=", "RE2 has no look-ahead: name the path by prefix, or take a second match"),
@@ -93,20 +103,25 @@ def as_sent(text: str) -> str:
     return text.encode().decode("latin-1")
 
 
-class PatternSet:
-    """Several expressions that are tried on a text together, at the price of about one."""
+class _Part:
+    """Some expressions of a set, and how long they take.
 
-    __slots__ = ("_match", "_patterns")
+    An automaton that stands for many expressions at once has a state for each combination of them that a text can be
+    in the middle of. Where they begin with different letters those are few; where all of them look for something
+    anywhere in the text they are more than any memory holds, and each byte costs the work of making a state anew.
+    """
 
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self._patterns = tuple(patterns)
-        self._match: Callable[[bytes], list[int] | None]
+    __slots__ = ("_calls", "_match", "_memory", "_slow", "first", "patterns")
 
-    def compile(self, memory: int) -> None:
-        """Make it ready, within `memory` bytes or, if its program alone takes more, as many as that needs."""
+    def __init__(self, patterns: tuple[str, ...], first: int, memory: int) -> None:
+        """`first` is the number of the first one in the set. `memory`: bytes, or more if its program alone takes it."""
+        self.patterns = patterns
+        self.first = first
+        self._calls = 0
+        self._slow = 0
         while True:
             made = re2.Set.FullMatchSet(_options(memory))
-            for pattern in self._patterns:
+            for pattern in patterns:
                 made.Add(pattern.encode())
             try:
                 made.Compile()
@@ -114,8 +129,60 @@ class PatternSet:
                 # Each by itself has been checked: together they need more room.
                 memory *= 2
                 continue
-            self._match = made.Match
-            return
+            break
+        self._memory = memory
+        self._match: Callable[[bytes], list[int] | None] = made.Match
+
+    def fitting(self, data: bytes) -> list[int]:
+        """Which of its expressions fit, counted from 0."""
+        self._calls += 1
+        if self._calls % _EVERY:
+            return self._match(data) or []
+        began = thread_time_ns()
+        found = self._match(data) or []
+        if thread_time_ns() - began > _SLOW + _SLOW_BYTE * len(data):
+            self._slow += 1
+        return found
+
+    def is_due(self) -> bool:
+        """Whether it has been called so often that it can be judged."""
+        return self._calls >= _EVERY * _LOOKS
+
+    def is_slow(self) -> bool:
+        """Whether so many of the calls since last time took too long that this is no accident, and two are faster."""
+        slow, self._calls, self._slow = self._slow, 0, 0
+        return slow > _LOOKS // 4 and len(self.patterns) > 1
+
+    def halves(self) -> tuple[_Part, _Part]:
+        """The same in two."""
+        middle = len(self.patterns) // 2
+        memory = max(self._memory // 2, _LEAST_MEMORY)
+        return (
+            _Part(self.patterns[:middle], self.first, memory),
+            _Part(self.patterns[middle:], self.first + middle, memory),
+        )
+
+
+class PatternSet:
+    """Several expressions that are tried on a text together, at the price of about one.
+
+    Where one pass turns out to be slower than several, it is divided: see `_Part`.
+    """
+
+    __slots__ = ("_parts", "_patterns")
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = tuple(patterns)
+        self._parts: list[_Part] = []
+
+    def compile(self, memory: int) -> None:
+        """Make it ready, within about `memory` bytes."""
+        self._parts = [_Part(self._patterns, 0, memory)]
+
+    @property
+    def passes(self) -> int:
+        """How often a text is read."""
+        return len(self._parts)
 
     def fitting(self, text: str) -> list[int]:
         """Which of the expressions fit the whole of `text`, by their numbers."""
@@ -123,7 +190,15 @@ class PatternSet:
             data = text.encode("latin-1")
         except UnicodeEncodeError:
             return []
-        return self._match(data) or []
+        parts = self._parts
+        if len(parts) == 1:
+            found = parts[0].fitting(data)
+        else:
+            found = [part.first + number for part in parts for number in part.fitting(data)]
+        # All parts have been called equally often, so that one tells when it is time to look.
+        if parts[0].is_due():
+            self._parts = [one for part in parts for one in (part.halves() if part.is_slow() else (part,))]
+        return found
 
 
 class PatternSets:
