@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from meshcache.engine.pools import COMMON, DIGEST_BYTES, pool_of
+from meshcache.engine.pools import DIGEST_BYTES, pool_of
 
 if TYPE_CHECKING:
     import lmdb
@@ -43,6 +43,9 @@ class Rows:
         self._held = held
         self._txn = txn
         self._taken: dict[bytes, int] = {}
+        self._arms: set[bytes] | None = None
+        self._order: lmdb.Cursor | None = None
+        self._pooled: lmdb.Cursor | None = None
 
     def expiry(self, key: bytes) -> int:
         """Unix milliseconds; 0 for what is not there."""
@@ -76,9 +79,11 @@ class Rows:
 
     def pools(self) -> list[bytes]:
         """The arms that have entries here."""
-        with self._txn.cursor(db=self._held.pools) as cursor:
-            there = {bytes(pool) for pool in cursor.iternext(keys=True, values=False)}
-        return [pool for pool in (there | self._taken.keys()) - {COMMON, _COMMON_ROW} if self.taken(pool)]
+        if self._arms is None:
+            with self._txn.cursor(db=self._held.pools) as cursor:
+                self._arms = {bytes(pool) for pool in cursor.iternext(keys=True, values=False)} - {_COMMON_ROW}
+            self._arms.update(filter(None, self._taken))
+        return [pool for pool in self._arms if self.taken(pool)]
 
     def taken(self, pool: bytes) -> int:
         """Bytes that a pool's entries take: estimated, by `cost`."""
@@ -101,10 +106,13 @@ class Rows:
 
     def first(self, pool: bytes) -> tuple[int, bytes] | None:
         """Expiry and key of the entry of a pool that expires first."""
-        with self._txn.cursor(db=self._held.pooled if pool else self._held.order) as cursor:
-            if not (cursor.set_range(pool) if pool else cursor.first()):
-                return None
-            row = bytes(cursor.key())
+        if pool:
+            cursor = self._pooled = self._pooled or self._txn.cursor(db=self._held.pooled)
+        else:
+            cursor = self._order = self._order or self._txn.cursor(db=self._held.order)
+        if not (cursor.set_range(pool) if pool else cursor.first()):
+            return None
+        row = bytes(cursor.key())
         if not row.startswith(pool):
             return None
         at = len(pool) + 8
@@ -112,11 +120,13 @@ class Rows:
 
     def drop(self, expiry: int, key: bytes) -> None:
         """Remove what `first` has found."""
-        meta = self._txn.pop(key, db=self._held.meta)
+        meta = self._txn.get(key, db=self._held.meta)
         if meta is None or meta[:8] != expiry.to_bytes(8, "big"):
             # A row that leads nowhere.
             self._unlist(key, expiry)
         if meta is not None:
+            meta = bytes(meta)
+            self._txn.delete(key, db=self._held.meta)
             self._gone(key, meta)
 
     def settle(self) -> None:
@@ -135,6 +145,8 @@ class Rows:
 
     def _take(self, pool: bytes, more: int) -> None:
         self._taken[pool] = max(0, self.taken(pool) + more)
+        if pool and self._arms is not None:
+            self._arms.add(pool)
 
     def _list(self, key: bytes, expiry: int) -> None:
         self._txn.put(_row(key, expiry), b"", db=self._held.pooled if pool_of(key) else self._held.order)
