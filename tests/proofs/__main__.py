@@ -56,6 +56,11 @@ PARTS = (
         "each arm hits as often in a mixed run as alone with its share, to within a point",
         ["proofs.interference"],
     ),
+    Part(
+        "statistics",
+        "equal arms are called different in at most 5 %, unequal ones are found in time",
+        ["proofs.statistics"],
+    ),
     Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
 )
 
