@@ -183,10 +183,10 @@ def test_records_are_read_as_they_were_written(asked: Asked) -> None:
     folded.fold([book.buffer], window_of(NOW + 200))
     found.sampled = folded.sampled
     again = counted.load_counts(counted.dump_counts(found, ABOUT), ABOUT)
-    sample = counted.load_sample(counted.dump_sample(found, ABOUT), ABOUT)
+    samples = counted.load_samples(counted.dump_samples(found, ABOUT), ABOUT)
     assert again is not None
-    assert sample is not None
-    again.sample = sample
+    assert samples is not None
+    again.add(samples)
     assert same(again, found)
     kept = Folded.load(folded.dump(ABOUT), ARMS, ABOUT)
     assert kept is not None
@@ -199,24 +199,24 @@ def test_records_are_read_as_they_were_written(asked: Asked) -> None:
 def test_a_record_that_is_none_is_nothing(data: st.DataObject) -> None:
     found = read_book(book_of([(Exposure("e", 1, bytes(16)), Observation(latency=0.1), NOW)]))
     sample_whole = data.draw(st.booleans())
-    whole = (counted.dump_sample if sample_whole else counted.dump_counts)(found, ABOUT)
+    whole = (counted.dump_samples if sample_whole else counted.dump_counts)(found, ABOUT)
     broken = data.draw(
         st.binary(max_size=200)
         | st.integers(0, len(whole) - 1).map(lambda size: whole[:size])
         | st.integers(0, 200).map(lambda at: whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
     )
-    counts, sample = counted.load_counts(broken, ABOUT), counted.load_sample(broken, ABOUT)
+    counts, sample = counted.load_counts(broken, ABOUT), counted.load_samples(broken, ABOUT)
     # Some changes of a packed text are none of the text.
     assert counts is None or (not sample_whole and np.array_equal(counts.counters, found.counters))
-    assert sample is None or (sample_whole and np.array_equal(sample, found.sample))
+    assert sample is None or (sample_whole and np.array_equal(sample.sample, found.sample))
     assert Folded.load(broken, ARMS, ABOUT) is None
     assert counted.load_counts(whole, b"f" * 16) is None
-    assert counted.load_sample(whole, b"f" * 16) is None
+    assert counted.load_samples(whole, b"f" * 16) is None
 
 
 def test_an_empty_record_that_would_be_enormous_is_not_unpacked() -> None:
-    bomb = counted.dump_sample(Counted.none(ARMS), ABOUT)[:64] + zlib.compress(bytes(1 << 26))
-    assert counted.load_sample(bomb, ABOUT) is None
+    bomb = counted.dump_samples(Counted.none(ARMS), ABOUT)[:64] + zlib.compress(bytes(1 << 26))
+    assert counted.load_samples(bomb, ABOUT) is None
     assert counted.load_counts(bomb, ABOUT) is None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from meshcache.experiment.ledger import (
 from meshcache.experiment.totals import COUNTERS, SAMPLE_GROUPS, ArmTotals, Counts, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from meshcache.experiment.ledger import Book
 
@@ -198,41 +198,47 @@ def split(sample: Sample, arms: int) -> tuple[int, ...]:
 
 
 def dump_counts(found: Counted, counted: bytes) -> bytes:
-    """All but the sample of units, as bytes for `load_counts`."""
-    parts = (found.counters, found.latency, found.sampled)
-    plain = b"".join(part.astype("<i8").tobytes() for part in parts)
-    return head(found.arms, counted) + zlib.compress(plain, 1)
+    """Counters and latencies, which change with every request, as bytes for `load_counts`."""
+    return _dump(counted, found.arms, (found.counters, found.latency))
 
 
-def dump_sample(found: Counted, counted: bytes) -> bytes:
-    """The sample of units, as bytes for `load_sample`."""
-    return head(found.arms, counted) + zlib.compress(found.sample.astype("<u4").tobytes(), 1)
+def dump_samples(found: Counted, counted: bytes) -> bytes:
+    """The samples of requests and of units, as bytes for `load_samples`."""
+    return _dump(counted, found.arms, (found.sampled, found.sample))
 
 
 def load_counts(data: bytes, counted: bytes) -> Counted | None:
-    """What `dump_counts` has made about `counted`, with an empty sample; None for anything else."""
+    """What `dump_counts` has made about `counted`, with empty samples; None for anything else."""
+    found = _none(data, counted)
+    return found if found is not None and _load(data, (found.counters, found.latency)) else None
+
+
+def load_samples(data: bytes, counted: bytes) -> Counted | None:
+    """What `dump_samples` has made about `counted`, with nothing else counted; None for anything else."""
+    found = _none(data, counted)
+    return found if found is not None and _load(data, (found.sampled, found.sample)) else None
+
+
+def _none(data: bytes, counted: bytes) -> Counted | None:
     arms = arms_of(data)
-    if arms is None or data[:HEAD_BYTES] != head(arms, counted):
-        return None
-    found = Counted.none(arms)
-    parts = (found.counters, found.latency, found.sampled)
+    return Counted.none(arms) if arms is not None and data[:HEAD_BYTES] == head(arms, counted) else None
+
+
+def _dump(counted: bytes, arms: int, parts: Iterable[NDArray[Any]]) -> bytes:
+    plain = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
+    return head(arms, counted) + zlib.compress(plain, 1)
+
+
+def _load(data: bytes, parts: Sequence[NDArray[Any]]) -> bool:
+    """Fill `parts` from a record; False, and they are as they were, when it holds something else."""
     plain = _inflated(data[HEAD_BYTES:], sum(part.nbytes for part in parts))
     if plain is None:
-        return None
+        return False
     at = 0
     for part in parts:
-        part[...] = np.frombuffer(plain, "<i8", part.size, at).reshape(part.shape)
+        part[...] = np.frombuffer(plain, part.dtype.newbyteorder("<"), part.size, at).reshape(part.shape)
         at += part.nbytes
-    return found
-
-
-def load_sample(data: bytes, counted: bytes) -> Sample | None:
-    """What `dump_sample` has made about `counted`; None for anything else."""
-    arms = arms_of(data)
-    if arms is None or data[:HEAD_BYTES] != head(arms, counted):
-        return None
-    plain = _inflated(data[HEAD_BYTES:], 4 * SAMPLE_BINS)
-    return None if plain is None else np.frombuffer(plain, "<u4").astype(np.uint32)
+    return True
 
 
 def _inflated(packed: bytes, size: int) -> bytes | None:

@@ -24,3 +24,5 @@ class Counted(NamedTuple):
     """Counts from different epochs are kept apart."""
     arms: tuple[str, ...]
     """The names of its compiled arms, in their order: `Exposure.arm` is the place among them."""
+    uid: str = ""
+    """Of the experiment (`Experiment.uid`): one that was deleted and made again is another one."""

@@ -93,6 +93,12 @@ _WORD: Final = (1 << 64) - 1
 """The draws are the upper bits of a linear congruential generator (Knuth, MMIX): uniform, and that is all they need."""
 
 
+def about(experiment: str, spec_hash: str, epoch: int, uid: str = "") -> bytes:
+    """16 bytes that stand for one epoch of one experiment. Its name stands in for an empty `uid`."""
+    named = "\0".join((experiment, uid or experiment, spec_hash, str(epoch)))
+    return blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16, person=b"meshcache ledger").digest()
+
+
 class Layout(NamedTuple):
     """Where the parts of a book lie, in bytes from its beginning; each is as long as its arrays say."""
 
@@ -146,7 +152,7 @@ class Book:
     Several requests may be counted by one process only, one after the other.
     """
 
-    __slots__ = ("_arms", "_counters", "_draw", "_latency", "_sample", "_windows", "buffer")
+    __slots__ = ("__weakref__", "_arms", "_counters", "_draw", "_latency", "_sample", "_windows", "buffer")
 
     def __init__(self, buffer: memoryview, seed: int) -> None:
         """`buffer` is writable, of single bytes; `seed` is of this process alone. Raises `ValueError` for another form.

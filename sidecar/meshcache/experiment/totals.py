@@ -113,7 +113,7 @@ class EpochTotals:
     units, workers and pods. See `experiment.ledger`.
     """
     updated_at: float
-    """Unix seconds of the oldest record among those of the pods that still count; 0 when there is none."""
+    """Unix seconds at which all of it had last been read; it stays behind while the store that pods share is away."""
 
 
 class Ledger(Protocol):
@@ -122,7 +122,7 @@ class Ledger(Protocol):
     async def totals(self, experiment: str, spec_hash: str, epoch: int, *, uid: str = "") -> EpochTotals:
         """The sum over all workers and pods. `uid` is `Experiment.uid`; the name stands in for an empty one.
 
-        Raises nothing: while the store that pods share is away, it is what was read of the other pods before, with an
-        `updated_at` that stays behind.
+        Raises nothing: while the store that pods share is away, it is this pod's counts and what was read of the others
+        before, with an `updated_at` that stays behind.
         """
         ...

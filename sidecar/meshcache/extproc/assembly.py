@@ -13,6 +13,7 @@ from meshcache.decisions import Stage, TierName
 from meshcache.engine.cache import Cache
 from meshcache.engine.flights import Flights
 from meshcache.extproc import wire
+from meshcache.extproc.book_keeping import BookKeeping
 from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES, Shares
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.faults import FaultLog
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from meshcache.extproc.control import Overlays, WorkerOptions
     from meshcache.observe.metrics import Metrics
     from meshcache.policy.documents import Documents
+    from meshcache.policy.snapshot import Snapshot
     from meshcache.tiers.base import Tier
     from meshcache.tiers.hooks import TierHooks
     from meshcache.tiers.signing import Keyring
@@ -106,6 +108,7 @@ class Service:
             copy_bytes=Shares.of(options.hot_bytes, options.workers).copies,
             flights=Flights(time.monotonic),
         )
+        self._books = BookKeeping(Path(options.data_dir), options.index, lambda: self._cache.snapshot, metrics, log)
         patience = options.lookup_timeout
         if options.log_requests:
             self._processor: ExternalProcessor = LoggingProcessor(
@@ -134,8 +137,10 @@ class Service:
         if snapshot.remembers:
             self._open_links()
         self._cache.expect(snapshot)
+        books = self._books.prepare(snapshot.with_overlays(self._overlays, self._adoptions))
         with self._swap:
-            self._cache.swap(snapshot.with_overlays(self._overlays, self._adoptions))
+            self._put_in_force(snapshot)
+        del books  # those in force are held by the snapshot
         self._metrics.set("policy_generation", (), generation)
 
     def _open_links(self) -> None:
@@ -150,7 +155,14 @@ class Service:
             self._overlays = {overlay.experiment: overlay for overlay in overlays.overlays}
             self._adoptions = overlays.adoptions
             if self._cache.snapshot is not None:
-                self._cache.swap(self._cache.snapshot.with_overlays(self._overlays, self._adoptions))
+                self._put_in_force(self._cache.snapshot)
+
+    def _put_in_force(self, policies: Snapshot) -> None:
+        """Put `policies` in force, with what has been decided on top. With the lock held."""
+        snapshot = policies.with_overlays(self._overlays, self._adoptions)
+        self._books.expect(snapshot)
+        self._cache.swap(snapshot)
+        self._books.follow(snapshot)
 
     async def apply_purges(self) -> int:
         """Put every purge rule of the pod's log in effect; the generation of the newest."""
@@ -166,6 +178,7 @@ class Service:
         self._metrics.set("hot_bytes", (), self._stack.memory.used_bytes)
         self._metrics.set("hot_entries", (), len(self._stack.memory))
         self._pool_meter.report(self._stack.memory.pools(), self._cache.shares.arms)
+        self._books.look_after()
 
     def retire(self) -> None:
         """Begin no more refreshes; what is asked is answered as before."""
@@ -183,6 +196,7 @@ class Service:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        await self._books.close()
         self._pulse.cancel()
         await asyncio.gather(self._pulse, return_exceptions=True)
         if self._refresher is not None:

@@ -16,9 +16,11 @@ import msgspec
 from meshcache import __version__
 from meshcache.extproc.child import COMMAND, WorkerProcess
 from meshcache.extproc.control import WorkerOptions
+from meshcache.extproc.counting import Counting
 from meshcache.extproc.deciding import Deciding
 from meshcache.extproc.evidence import LedgerFinder
 from meshcache.extproc.keeper import PolicyKeeper, Source
+from meshcache.extproc.keys import load_keys
 from meshcache.extproc.last_good import LastGoodFile
 from meshcache.extproc.links import SharedLinks
 from meshcache.extproc.overlays import OverlaysInForce
@@ -113,6 +115,7 @@ class Supervisor:
         self._workers: list[WorkerProcess] = []
         self._purging: Purging | None = None
         self._deciding: Deciding | None = None
+        self._counting: Counting | None = None
         self.overlays = OverlaysInForce(lambda: self._workers)
         """What has been decided about experiments. May be applied from `load` on."""
         self._links: SharedLinks | None = None
@@ -137,16 +140,18 @@ class Supervisor:
         self._audit.append("policies", self._installed())
         self._envoy_waits = self._options.lookup_timeout or self._envoy_should_wait()
         try:
-            self._purging = Purging(
-                with_stores(self._options.worker, self._config),
-                lambda: self._workers,
+            options = with_stores(self._options.worker, self._config)
+            self._purging = Purging(options, lambda: self._workers, self._metrics, self._log, self._audit)
+            self._counting = Counting(
+                options,
+                lambda: self.snapshot.counted,
+                lambda: load_keys(options, self._log),
                 self._metrics,
                 self._log,
-                self._audit,
             )
             self._deciding = Deciding(
-                with_stores(self._options.worker, self._config),
-                LedgerFinder(None),
+                options,
+                LedgerFinder(self._counting),
                 self.overlays.apply,
                 self._metrics,
                 self._log,
@@ -167,6 +172,7 @@ class Supervisor:
         """Start the workers and follow the policy folder. Only after `load`."""
         self._warn_of_old_settings()
         self.purging.start()
+        self.counting.start()
         self.deciding.start()
         if self._links is not None:
             self._links.start()
@@ -188,6 +194,8 @@ class Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._deciding is not None:
             await self._deciding.stop()
+        if self._counting is not None:
+            await self._counting.stop()
         if self._purging is not None:
             await self._purging.stop()
         if self._links is not None:
@@ -213,6 +221,13 @@ class Supervisor:
         if self._deciding is None:
             raise RuntimeError("nothing has been loaded yet")
         return self._deciding
+
+    @property
+    def counting(self) -> Counting:
+        """What has been counted of experiments, here and elsewhere. Only after `load`."""
+        if self._counting is None:
+            raise RuntimeError("nothing has been loaded yet")
+        return self._counting
 
     @property
     def snapshot(self) -> PolicySet:

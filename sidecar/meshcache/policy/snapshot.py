@@ -144,7 +144,7 @@ class Snapshot:
         """What has been decided and binds, by experiment."""
         self.counted: Mapping[str, Counted] = MappingProxyType(
             {
-                name: Counted(name, layer.experiment.spec_hash, layer.overlay.epoch, layer.arms)
+                name: Counted(name, layer.experiment.spec_hash, layer.overlay.epoch, layer.arms, layer.experiment.uid)
                 for name, layer in self._layers.items()
                 if layer.counting and layer.overlay is not None
             }

@@ -1,0 +1,134 @@
+"""The files that workers count experiments in: `<data>/ledger/<epoch of an experiment>/worker-<n>.book`.
+
+Each worker maps a file of its own and adds to it in place (`experiment.ledger`), so that what has been counted is there
+whatever becomes of the worker. Files are as long as they will ever be from the start, with all of their blocks: on a
+full disk one cannot be made, and then the worker does not count, instead of being killed in the middle of a request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from meshcache.experiment.ledger import HEAD_BYTES, Book, Layout, about, head
+from meshcache.tiers.mapping import allocate, map_shared
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from meshcache.experiment.exposure import Counted
+
+FOLDER: Final = "ledger"
+"""In the data folder."""
+ABOUT: Final = "about.json"
+ASIDE: Final = ".aside"
+"""Behind the name of a file of another form."""
+_FOLDER_MODE: Final = 0o700
+
+
+class About(msgspec.Struct, frozen=True, rename="camel"):
+    """What the files of a folder are about."""
+
+    experiment: str
+    uid: str
+    spec_hash: str
+    epoch: int
+    arms: tuple[str, ...]
+
+
+def id_of(counted: Counted) -> bytes:
+    """See `experiment.ledger.about`."""
+    return about(counted.experiment, counted.spec_hash, counted.epoch, counted.uid)
+
+
+def book_name(slot: int) -> str:
+    """The name of a worker's file."""
+    return f"worker-{slot}.book"
+
+
+class BookFiles:
+    """One worker's books. From any thread."""
+
+    def __init__(self, data: Path, slot: int) -> None:
+        """`data` is the data folder, `slot` the worker's number in its pod."""
+        self._folder = data / FOLDER
+        self._slot = slot
+        # A request that began in an epoch is counted in it, and its book lives as long as such a request does.
+        self._open: WeakValueDictionary[bytes, Book] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def held(self, counted: Mapping[str, Counted]) -> dict[str, Book]:
+        """The books of these experiments that are open already, by experiment."""
+        found = {name: self._open.get(id_of(one)) for name, one in counted.items()}
+        return {name: book for name, book in found.items() if book is not None}
+
+    def open(self, counted: Mapping[str, Counted]) -> tuple[dict[str, Book], dict[str, str]]:
+        """The books of these experiments, and why there is none, by experiment. Blocks."""
+        books: dict[str, Book] = {}
+        failures: dict[str, str] = {}
+        with self._lock:
+            for name, one in counted.items():
+                key = id_of(one)
+                book = self._open.get(key)
+                try:
+                    books[name] = self._open[key] = self._opened(one, key) if book is None else book
+                except (OSError, ValueError) as error:
+                    failures[name] = str(error)
+        return books, failures
+
+    def _opened(self, counted: Counted, key: bytes) -> Book:
+        folder = self._folder / key.hex()
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        if not (folder / ABOUT).exists():
+            told = About(counted.experiment, counted.uid, counted.spec_hash, counted.epoch, counted.arms)
+            write_whole(folder / ABOUT, msgspec.json.encode(told))
+        arms = len(counted.arms)
+        size = Layout.of(arms).size
+        descriptor = _book(folder / book_name(self._slot), head(arms, key), size)
+        try:
+            # For as long as the map lives: two processes must never count into one file.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mapped = map_shared(descriptor, size)
+        finally:
+            os.close(descriptor)
+        return Book(memoryview(mapped), secrets.randbits(64))
+
+
+def _book(path: Path, begins: bytes, size: int) -> int:
+    """A descriptor of the book at `path`, made where there is none of this form. Raises `OSError`."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, flags)
+        if os.fstat(descriptor).st_size == size and os.pread(descriptor, HEAD_BYTES, 0) == begins:
+            return descriptor
+        os.close(descriptor)
+        path.rename(path.with_name(path.name + ASIDE))
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(scratch, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        allocate(descriptor, size)
+        os.pwrite(descriptor, begins, 0)
+        scratch.rename(path)
+    except BaseException:
+        os.close(descriptor)
+        scratch.unlink(missing_ok=True)
+        raise
+    return descriptor
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put a file at `path` that is whole at once, in the place of what is there. Raises `OSError`."""
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        scratch.write_bytes(data)
+        scratch.rename(path)
+    finally:
+        scratch.unlink(missing_ok=True)
