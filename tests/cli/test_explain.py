@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from meshcache.cli import main
-from meshcache.message import Headers, Request
+from meshcache.experiment.overlay import Overlay, Phase
+from meshcache.extproc.status import ExperimentStatus
+from meshcache.message import Headers, Request, Token
 from meshcache.policy.compile import compile_documents
+from meshcache.policy.documents import Documents
 from meshcache.policy.sources import read_files
+from meshcache.tiers.link_table import LinkTable
 from meshcache.tiers.signing import Keyring
 
 Explain = Callable[..., tuple[int, str, str]]
@@ -346,3 +351,52 @@ def test_an_arm_that_follows_from_the_key(explain: Explain, tmp_path: Path) -> N
     _, out, _ = explain("--url", "http://h/", policies=tmp_path)
     assert "arm        candidate: chosen by the hash of the cache key (weights: control 0, candidate 1)" in out
     assert "policy     long" in out
+
+
+def test_what_was_decided_and_what_is_remembered(
+    explain: Explain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies, data = tmp_path / "policies", tmp_path / "data"
+    policies.mkdir()
+    text = LAYERS + EXPERIMENT % ("one", "[{subject: {}}, {cookie: sid}]", "long", "1")
+    (policies / "a.yaml").write_text(text)
+    secret = Keyring.load_or_create(data / "keys").assignment_secret
+    links = LinkTable(data / "links")
+    links.open()
+    snapshot = compile_documents(Documents.of([("a", text)]), generation=1, secret=secret, links=links)
+    cookie = Headers([("cookie", "sid=1")])
+    snapshot.select(Request("GET", "h", "/", cookie))
+    snapshot.select(Request("GET", "h", "/", cookie, tokens=(Token("", {"sub": "7"}, b""),)))
+    asked = ("--url", "http://h/", "--data", str(data))
+
+    status, out, err = explain(*asked, "--claim", "sub=7", policies=policies)
+    assert status == 0
+    assert "chosen by the hash of another unit, with which the caller was seen before (weights:" in out
+    assert err.startswith("note: what has been decided about experiments is not known: no meshcache is running")
+    _, out, _ = explain(*asked, "--claim", "sub=7", "-H", "cookie: sid=1", policies=policies)
+    assert "chosen by the hash of the cookie sid, with which the caller was seen before (weights:" in out
+    _, out, _ = explain(*asked, "--claim", "sub=8", "-H", "cookie: sid=2", policies=policies)
+    assert "chosen by the hash of the subject (weights:" in out
+
+    (experiment,) = snapshot.experiments
+    overlay = Overlay("one", experiment.spec_hash, Phase.ROLLED_BACK, (1, 1), 4, False)
+    shown = ExperimentStatus("one", "r", experiment.spec_hash, ("control", "candidate"), (1, 0), overlay)
+    monkeypatch.setattr(
+        "meshcache.cli.status.status_of", lambda _data: SimpleNamespace(experiments=[shown], adoptions=())
+    )
+    _, out, err = explain(*asked, "--claim", "sub=7", "-H", "x-canary: 1", policies=policies)
+    assert err == ""
+    assert (
+        "control: the experiment was rolled back, so that everybody gets the first arm; "
+        "x-canary is ignored: it would force an arm of what was rolled back"
+    ) in out
+
+
+def test_where_the_values_of_several_arms_together_stand(explain: Explain, tmp_path: Path) -> None:
+    one = EXPERIMENT % ("one", "[{header: x-user-id}]", "long", "1")
+    two = EXPERIMENT % ("two", "[{header: x-user-id}]", "ttl", "2")
+    (tmp_path / "a.yaml").write_text(LAYERS + one + two)
+    _, out, _ = explain("--url", "http://h/", "-H", "x-user-id: 7", "--values", policies=tmp_path)
+    assert [line.rpartition("/")[2] for line in out.splitlines()[-2:]] == ["a.yaml:14)", "a.yaml:19)"]
+    assert "freshness.defaultTtl: 2m" in out
+    assert "eviction: ttl" in out

@@ -55,12 +55,13 @@ class Recorder:
 class Counted:
     """A processor over a rig whose requests count."""
 
-    def __init__(self, rig: Rig, **spec: str) -> None:
+    def __init__(self, rig: Rig, *, on: str = "", **spec: str) -> None:
+        """`on`: the experiment, if another one than `experiment()`."""
         spec = {
             "freshness": "{defaultTtl: 60s, staleIfError: 5m, staleWhileRevalidate: 60s}",
             "cost": "{perOriginRequest: 0.25, currency: USD}",
         } | spec
-        snapshot = compiled(policies(more=experiment(), **spec))
+        snapshot = compiled(policies(more=on or experiment(), **spec))
         (found,) = snapshot.experiments
         overlay = Overlay("e", found.spec_hash, Phase.RUNNING, (1, 0), epoch=1, counting=True)
         self.snapshot = snapshot.with_overlays({"e": overlay})
@@ -118,6 +119,16 @@ async def test_a_miss_that_is_stored_and_hits(tmp_path: Path) -> None:
         exposures = counted.tally.exposures
         assert {(one.experiment, one.arm, one.unit) for one in exposures} == {("e", 0, exposures[0].unit)}
         assert len(exposures[0].unit) == 16
+
+
+async def test_a_key_counts_where_keys_are_assigned(tmp_path: Path) -> None:
+    async with Rig(tmp_path, policies()) as rig:
+        counted = Counted(rig, on=experiment().replace("{header: x-user-id}", "{cacheKey: {}}"))
+        assert of(await counted.seen(request(), response(), body(b"one", end=True)))["origin_requests"] == 1
+        assert of(await counted.seen(request(**USER)))["tier"] == 1
+        await counted.seen(request(path="/b"), response(), body(b"one", end=True))
+        first, again, other = (one.unit for one in counted.tally.exposures)
+        assert first == again != other
 
 
 async def test_who_is_forced_or_has_no_unit_does_not_count(tmp_path: Path) -> None:

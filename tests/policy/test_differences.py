@@ -222,3 +222,15 @@ def test_configuration() -> None:
 def test_a_policy_that_nothing_uses() -> None:
     found = change(compared(ALL, (*ALL, CHILD.replace("name: child", "name: idle"))), "idle")
     assert (found.happened, effects(found)) == (Happened.ADDED, [Effect.UNUSED])
+
+
+def test_an_experiment_that_comes_to_another_one_makes_its_arms_begin_empty() -> None:
+    second = TEST.replace("name: test", "name: other").replace("{name: child}", "{name: keyed}")
+    keyed = CHILD.replace("name: child", "name: keyed").replace(
+        "freshness: {staleWhileRevalidate: 30s}", "eviction: ttl"
+    )
+    found = change(compared((*ALL, keyed), (*ALL, keyed, second)), "test")
+    assert (found.happened, effects(found)) == (Happened.REACHED, [Effect.COLD])
+    assert found.consequences[0].text == ("its arms begin empty, as it stands beside other on route images from now on")
+    found = change(compared((*ALL, keyed, second), (*ALL, keyed)), "test")
+    assert "beside no other experiment on route images" in found.consequences[0].text

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
     from meshcache.engine.explain import Explanation
     from meshcache.message import Peer, Request, Token
+    from meshcache.policy.documents import Document
+    from meshcache.policy.extends import Origin
     from meshcache.policy.reasons import PassedOver, Tried
+    from meshcache.policy.snapshot import Snapshot
+    from meshcache.tiers.link_table import LinkReader
 
 _NEAREST = 5
 """Routes that were passed over and are told without being asked for."""
@@ -59,8 +63,9 @@ def explain(
 ) -> None:
     """Say which route, arm, policy and tier a request gets, and why. Nothing is sent.
 
-    The arm that is chosen by hash depends on the secret of an installation. Without --data a unit may get another arm
-    here than from the running sidecar; shares and stickiness are the same.
+    The arm that is chosen by hash depends on the secret of an installation, on what has been decided about the
+    experiment, and on what is remembered of its callers. Without --data a unit may get another arm here than from the
+    running sidecar; shares and stickiness are the same.
 
     Example: meshcache explain --url http://localhost/v1/images/7 -H 'x-canary: v2'
     """
@@ -72,7 +77,6 @@ def explain(
     from meshcache.policy.compile import compile_documents
     from meshcache.policy.documents import parse_documents
     from meshcache.policy.errors import PolicyErrors
-    from meshcache.policy.extends import origins
     from meshcache.policy.reasons import tried
     from meshcache.policy.sources import FolderSource
 
@@ -80,17 +84,20 @@ def explain(
     request = _request(url, method, header or [], Peer(source, mtls or bool(peer), peer), claim or [], cluster)
     try:
         documents = FolderSource(policies).read()
-        snapshot = compile_documents(documents, generation=0, secret=secret)
+        links = _links(data) if data is not None else None
+        snapshot = compile_documents(documents, generation=0, secret=secret, links=links)
     except PolicyErrors as refused:
         typer.echo(str(refused), err=True)
         raise CommandError(f"the policies in {policies} are refused") from None
+    if data is not None and snapshot.experiments:
+        snapshot = _as_decided(snapshot, data)
     explanation = explain_request(snapshot, request)
     asked_for = next((route for route in snapshot.routes if route.name == why_not), None)
     if why_not and asked_for is None:
         hint = nearest(why_not, [route.name for route in snapshot.routes])
         raise CommandError(f"there is no route {why_not}{f' ({hint})' if hint else ''}")
     against = tried(asked_for, request) if asked_for is not None else ()
-    stand = origins(parse_documents(documents)[0], explanation.policy) if values and explanation.policy else []
+    stand = _origins(snapshot, explanation, parse_documents(documents)[0]) if values and explanation.policy else []
     if json:
         result = asdict(explanation)
         if values:
@@ -104,6 +111,51 @@ def explain(
             value = json_module.dumps(one.value) if isinstance(one.value, list | dict | bool) else one.value
             lines.append(f"{'' if index else 'values':<11}{one.field}: {value} ({one.file}:{one.line})")
         typer.echo("\n".join(lines))
+
+
+def _links(data: Path) -> LinkReader | None:
+    """What is remembered of callers; nothing is remembered of this one."""
+    from meshcache.tiers.link_table import FILE_NAME, LinkTable
+
+    table = LinkTable(data / FILE_NAME)
+    try:
+        return table.reader() if table.open_existing() else None
+    except OSError as error:
+        typer.echo(f"note: what is remembered of callers cannot be read: {error}", err=True)
+        return None
+
+
+def _as_decided(snapshot: Snapshot, data: Path) -> Snapshot:
+    """`snapshot` with what the running sidecar has in force of its experiments."""
+    from meshcache.cli.app import CommandError
+    from meshcache.cli.status import status_of
+
+    try:
+        status = status_of(data)
+    except CommandError as error:
+        typer.echo(f"note: what has been decided about experiments is not known: {error}", err=True)
+        return snapshot
+    decided = {one.name: one.overlay for one in status.experiments if one.overlay is not None}
+    return snapshot.with_overlays(decided, status.adoptions)
+
+
+def _origins(snapshot: Snapshot, found: Explanation, documents: Sequence[Document]) -> list[Origin]:
+    """Where each value of the policy stands: of several experiments' arms, what each changes of the route's policy."""
+    from meshcache.policy.extends import origins
+
+    if found.policy in snapshot.policies:
+        return origins(documents, found.policy)
+    route = next(one for one in snapshot.routes if one.name == found.route)
+    base = {} if route.policy is None else {one.field: one for one in origins(documents, route.policy.name)}
+    values = dict(base)
+    for name in found.policy.split("+"):
+        mine = {one.field: one for one in origins(documents, name)}
+        for field in {**base, **mine}:
+            if field not in mine:
+                values.pop(field, None)
+            elif field not in base or mine[field].value != base[field].value:
+                values[field] = mine[field]
+    return list(values.values())
 
 
 def _request(url: str, method: str, header: list[str], peer: Peer, claim: list[str], cluster: str) -> Request:

@@ -24,18 +24,27 @@ def status(
 
     Example: meshcache status --data .meshcache --json
     """
+    body = _ask(data)
+    found = _understood(body, data)
+    typer.echo(body.decode() if as_json else _readable(found))
+    if not found.well:
+        raise typer.Exit(1)
+
+
+def status_of(data: Path) -> Status:
+    """The status of the meshcache that runs with the data folder `data`. Raises `CommandError`."""
+    return _understood(_ask(data), data)
+
+
+def _understood(body: bytes, data: Path) -> Status:
     import msgspec
 
     from meshcache.extproc.status import Status
 
-    body = _ask(data)
     try:
-        found = msgspec.json.decode(body, type=Status)
+        return msgspec.json.decode(body, type=Status)
     except msgspec.DecodeError as error:
         raise CommandError(f"the sidecar of {data} answered what this release does not understand: {error}") from error
-    typer.echo(body.decode() if as_json else _readable(found))
-    if not found.well:
-        raise typer.Exit(1)
 
 
 def _ask(data: Path) -> bytes:

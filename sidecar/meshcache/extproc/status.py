@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from meshcache.experiment.overlay import Overlay
+from meshcache.experiment.overlay import Adoption, Overlay
 
 
 class Refusal(msgspec.Struct, frozen=True, rename="camel"):
@@ -115,6 +115,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     conditions: tuple[Condition, ...]
     purges: PurgeStatus
     experiments: tuple[ExperimentStatus, ...] = ()
+    adoptions: tuple[Adoption, ...] = ()
+    """Where routes keep their entries since an arm was promoted on them."""
 
     @property
     def well(self) -> bool:

@@ -270,6 +270,7 @@ class Supervisor:
             conditions=self._conditions(tiers),
             purges=self.purging.status,
             experiments=self.overlays.status(self._keeper.snapshot),
+            adoptions=self.overlays.message.adoptions,
         )
 
     async def _follow(self) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from meshcache.policy.documents import Document
     from meshcache.policy.errors import PolicyError
     from meshcache.policy.models import Manifest
+    from meshcache.policy.snapshot import Snapshot
 
 
 class Happened(StrEnum):
@@ -218,6 +219,10 @@ class _Comparison:
         before = dict(zip((arm.name for arm in old.arms), self._old.weights[old.name], strict=True))
         if old.route != new.route:
             yield Consequence(Effect.COLD, f"its arms begin empty on route {new.route}")
+        elif self._neighbours(self._old, new) != self._neighbours(self._new, new):
+            beside = " and ".join(sorted(self._neighbours(self._new, new))) or "no other experiment"
+            text = f"its arms begin empty, as it stands beside {beside} on route {new.route} from now on"
+            yield Consequence(Effect.COLD, text)
         if old.units != new.units:
             text = "who a caller is, is read from elsewhere: callers may get another arm"
             yield Consequence(Effect.UNITS_MOVE, text)
@@ -233,6 +238,12 @@ class _Comparison:
             other = policies.get(arm.name)
             if other is not None and other.key.fingerprint != arm.policy.key.fingerprint:
                 yield Consequence(Effect.COLD, f"the policy of {arm.name} makes other keys: it begins empty")
+
+    @staticmethod
+    def _neighbours(snapshot: Snapshot, experiment: Experiment) -> set[str]:
+        """The other experiments on its route: they are part of where its arms store."""
+        on_it = (one.name for one in snapshot.experiments if one.route == experiment.route)
+        return {name for name in on_it if name != experiment.name}
 
     def _of_config(self, fields: Sequence[FieldChange]) -> Iterator[Consequence]:
         names = [one.field for one in fields]

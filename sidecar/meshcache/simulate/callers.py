@@ -35,7 +35,8 @@ class Callers:
         units = [unit for experiment in snapshot.experiments for unit in experiment.units]
         rules = snapshot.config.identity
         sources = [source for source in (rules.subject, rules.tenant, rules.session) if source is not None]
-        partitioned = any(policy.key.partitioned for policy in snapshot.policies.values())
+        named = any(unit.kind == "subject" for unit in units)
+        partitioned = named or any(policy.key.partitioned for policy in snapshot.in_use)
         return cls(
             headers=[unit.name for unit in units if unit.kind == "header"],
             cookies=[unit.name for unit in units if unit.kind == "cookie"],

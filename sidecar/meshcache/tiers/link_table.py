@@ -125,6 +125,10 @@ class LinkTable:
         if self._write(link):
             self.on_new(link)
 
+    def reader(self) -> LinkReader:
+        """The same for who only asks."""
+        return LinkReader(self)
+
     def merge(self, link: Link) -> bool:
         """Take over what another pod has put in; whether that says more than what is here.
 
@@ -213,6 +217,21 @@ class LinkTable:
         finally:
             os.close(descriptor)
             scratch.unlink(missing_ok=True)
+
+
+class LinkReader:
+    """Implements `experiment.links.Links` without remembering anything."""
+
+    def __init__(self, table: LinkTable) -> None:
+        self._table = table
+
+    def find(self, unit: bytes) -> tuple[bytes, bool] | None:
+        """See `Links`."""
+        link = self._table.link(unit)
+        return None if link is None else (link.used, link.taken)
+
+    def put(self, unit: bytes, used: bytes, *, taken: bool) -> None:
+        """Forgotten at once."""
 
 
 def _checksum(entry: bytes | bytearray, place: int) -> int:

@@ -155,6 +155,8 @@ def _open(state: State) -> Lookup | Forward:
         key, chosen = chosen_key(request, policy.key, selection.by_key, revision=revision, border=border.parts)
         selection = chosen if selection.score is None else chosen._replace(score=selection.score)
         policy = selection.policy or policy
+        if selection.exposures:
+            state.open_account(snapshot, selection)
     lookup = state.lookup = Lookup(
         state.cache.stack,
         request,
