@@ -263,7 +263,7 @@ requests = st.builds(
 
 @pytest.mark.slow
 @given(st.lists(matches, max_size=8), requests)
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_the_index_agrees_with_trying_every_match(candidates: list[Match], request: Request) -> None:
     order = count()
     fitting = [
