@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 from cache_harness import Rig
@@ -81,3 +82,42 @@ async def test_the_winner_keeps_its_entries_when_its_experiment_is_deleted(tmp_p
         rig.origin.says("/new", b"x" * 100)
         await rig.get("/new")
         assert [(use.pool, use.entries) for use in memory.pools()] == [(COMMON, 21)]
+
+
+HALVES = """
+kind: CacheExperiment
+metadata: {name: e}
+spec:
+  routeRef: {name: all}
+  unit: [{header: x-user-id}]
+  arms:
+    - {name: one, policyRef: {name: p}, weight: 1}
+    - {name: two, policyRef: {name: p}, weight: 1}
+"""
+
+
+async def test_arms_share_no_chunks(tmp_path: Path) -> None:
+    text = policies(freshness="{defaultTtl: 60s}", more=HALVES)
+    snapshot = compiled(text)
+    body = random.Random(1).randbytes(1_500_000)
+
+    def arm(user: str) -> str:
+        asked = Request("GET", "example.com", "/a", Headers([("x-user-id", user)]), "http")
+        return snapshot.select(asked).arm
+
+    users = [next(f"u{number}" for number in range(50) if arm(f"u{number}") == name) for name in ("one", "two")]
+    async with Rig(tmp_path, text) as rig:
+        rig.origin.says("/a", body)
+        decisions = []
+        for user in (*users, *users):
+            got = await rig.get("/a", {"x-user-id": user})
+            assert got.body == body
+            decisions.append(got.decision)
+            await rig.settle()
+        assert decisions == ["miss", "miss", "hit", "hit"]
+        with rig.warm._store._using() as held, held.env.begin() as txn:
+            assert txn.stat(held.order)["entries"] == 0
+            # Six chunks and a record for each.
+            assert txn.stat(held.pooled)["entries"] == 14
+            pools = {bytes(key)[:8] for key in txn.cursor(db=held.pooled).iternext(keys=True, values=False)}
+        assert pools == {pool_id(namespace("all", "e", name)) for name in ("one", "two")}

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshcache.experiment.overlay import Overlay, Phase
+from meshcache.message import Headers, Request
 from meshcache.policy.selection import namespace
 from meshcache.policy.shares import LEAST, Claim, capacity_shares, divided, pool_id
 from policy_texts import compiled, policies
@@ -143,3 +144,33 @@ def test_a_promoted_arm_whose_experiment_is_gone_joins_the_common_pool() -> None
     shares = capacity_shares(after)
     assert (shares.common, shares.arms, shares.joined) == (1.0, (), {pool_id(adoption.namespace)})
     assert pool_id(adoption.namespace) == capacity_shares(before).arms[1].pool
+
+
+LAYERED = "\n---\n".join(
+    (
+        "\nkind: CachePolicy\nmetadata: {name: q}\nspec:\n  extends: {name: p}\n  freshness: {defaultTtl: 90s}",
+        "\nkind: CachePolicy\nmetadata: {name: r}\nspec:\n  extends: {name: p}\n  eviction: ttl",
+        experiment(arm("a", 3), "{name: b, policyRef: {name: q}, weight: 1}"),
+        experiment(arm("c", 4), "{name: d, policyRef: {name: r}, weight: 1}", name="f"),
+    )
+)
+
+
+def test_several_experiments_on_a_route_share_its_part_by_the_product_of_their_arms() -> None:
+    more = "\n---\n".join((IMAGES, LAYERED))
+    assert of(policies(more=more)) == (0.5, {"a+c": 0.3, "a+d": 0.075, "b+c": 0.1, "b+d": 0.025})
+
+
+@pytest.mark.parametrize("more", [LAYERED, experiment(arm("a", 3), arm("b", 1, FORCED))], ids=["layers", "one"])
+def test_whatever_a_request_gets_has_a_share(more: str) -> None:
+    snapshot = compiled(policies(config="trust: {canaryHeader: {from: [any]}}", more=more))
+    pools = {share.pool: share.arm for share in capacity_shares(snapshot).arms}
+    met = set()
+    for number in range(200):
+        fields = {"x-user-id": f"u{number}"} if number else {}
+        if number % 20 == 1:
+            fields["x-canary"] = "v2"
+        selection = snapshot.select(Request("GET", "example.com", "/a", Headers(fields.items()), "http"))
+        assert pools[pool_id(selection.namespace)] == selection.arm
+        met.add(selection.arm)
+    assert met == set(pools.values())
