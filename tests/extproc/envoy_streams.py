@@ -57,7 +57,7 @@ class Stream:
         self.read_so_far: list[ProcessingRequest] = []
         self.replies: list[ProcessingResponse] = []
         self.at_end = False
-        self.returned = False
+        """The end of the stream was read: it was not over after the last reply."""
 
     async def read(self) -> object:
         assert not self.at_end, "nothing is to be read after the end"

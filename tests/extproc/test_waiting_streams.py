@@ -43,6 +43,16 @@ class Slow:
             self._messages.put_nowait(message)
         await asyncio.sleep(0.02)
 
+    async def leave(self) -> None:
+        """As Envoy's reset does: what is read ends, and the task is cancelled."""
+        self._messages.put_nowait(EOF)
+        self.task.cancel()
+        await asyncio.sleep(0.02)
+
+    async def ended(self) -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await self.task
+
     @property
     def kinds(self) -> list[str]:
         return [reply.WhichOneof("response") or "hold" for reply in self.replies]
@@ -75,10 +85,10 @@ async def test_envoy_is_asked_for_patience_once_and_then_answered(processor: Ext
     patience = follower.replies[0].override_message_timeout.ToMilliseconds() / 1000
     assert 5.3 < patience <= 5.5, "what the policy says, and the time of a look-up after it"
     await leader.send(fresh(), body(b"one", end=True))
-    await follower.task
+    await follower.ended()
     assert follower.kinds == ["hold", "immediate_response"]
     assert follower.replies[1].immediate_response.body == b"one"
-    await leader.task
+    await leader.ended()
 
 
 async def test_a_follower_that_goes_to_the_origin_is_seen_to_the_end(processor: ExternalProcessor, rig: Rig) -> None:
@@ -89,7 +99,8 @@ async def test_a_follower_that_goes_to_the_origin_is_seen_to_the_end(processor: 
     third = await begun(processor)
     assert third.kinds == ["hold"]
     await follower.send(fresh(), body(b"two", end=True))
-    await asyncio.gather(follower.task, third.task)
+    await follower.ended()
+    await third.ended()
     assert third.replies[-1].immediate_response.body == b"two"
     assert (await rig.get()).body == b"two"
 
@@ -103,14 +114,13 @@ async def test_a_client_that_leaves_at_any_time_strands_nobody(processor: Extern
         await leader.send(fresh())
     if when == "in the body":
         await leader.send(body(b"half"))
-    leaver.task.cancel()
-    await asyncio.sleep(0.02)
+    await leaver.leave()
     if when == "waiting":
         await leader.send(fresh(), body(b"whole", end=True))
     else:
         assert follower.kinds == ["hold", "request_headers"]
         await follower.send(fresh(), body(b"whole", end=True))
-    await follower.task
+    await follower.ended()
     last = await begun(processor)
     assert last.replies[-1].immediate_response.body == b"whole"
 

@@ -3,9 +3,9 @@
 Whatever goes wrong here, the request goes on: each step has a reply that changes nothing, and that is what Envoy
 gets when the engine fails.
 
-How a stream may end (each variant was tried for leaks, see `docs/decisions/0003-end-of-an-ext-proc-stream.md`):
-this side returns right after the last reply that matters, or lets the cancellation through; after Envoy's end of
-stream it never returns normally.
+How a stream ends (each variant was tried for leaks, see `docs/decisions/0003-end-of-an-ext-proc-stream.md`): by a
+cancellation, Envoy's or this side's own after the last reply that matters. It never returns normally, and no read or
+write of it is broken off.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from meshcache.extproc import large as large_answers
 from meshcache.extproc import wire
 from meshcache.extproc.bounds import room
 from meshcache.extproc.options import METHOD, SERVICE
+from meshcache.extproc.unbroken import Unbroken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,20 +124,25 @@ class ExternalProcessor:
         return grpc.method_handlers_generic_handler(SERVICE, {METHOD: method})
 
     async def converse(self, messages: object, context: Context) -> None:  # noqa: ARG002 - gRPC passes it
-        """Answer the messages of one stream until nothing more of it matters."""
-        message: Any = await context.read()
+        """Answer the messages of one stream until nothing more of it matters. Raises `CancelledError` then."""
+        await self._converse(context)
+        # Envoy resets the stream when it has the last reply: a status that is sent at that moment fails, and leaks.
+        raise asyncio.CancelledError
+
+    async def _converse(self, context: Context) -> None:
+        message: Any = await Unbroken(context.read())
         if message is EOF:
             raise asyncio.CancelledError
         if not message.HasField("request_headers"):
             # A local reply can begin a stream in the response phase: there is no request to judge it by.
-            await context.write(_PASS.get(message.WhichOneof("request"), wire.PASS_REQUEST))
+            await Unbroken(context.write(_PASS.get(message.WhichOneof("request"), wire.PASS_REQUEST)))
             return
         began = time.perf_counter()
         try:
             exchange = self._cache.open(self._edge.request_of(message))
         except Exception as error:
             self._on_error("request", error)
-            await context.write(wire.PASS_REQUEST)
+            await Unbroken(context.write(wire.PASS_REQUEST))
             return
         try:
             await self._lead(exchange, began, context)
@@ -187,13 +193,13 @@ class ExternalProcessor:
                     account.failed()
             return
         if isinstance(outcome, Answer):
-            await context.write(reply)
+            await Unbroken(context.write(reply))
             return
         if not outcome.watch:
             await self._let_go(account, context)
             return
         try:
-            await context.write(reply)
+            await Unbroken(context.write(reply))
             await self._response(exchange, context)
         finally:
             exchange.close()
@@ -222,7 +228,7 @@ class ExternalProcessor:
         """What becomes of a request that another one is ahead of; Envoy is told that this takes a while."""
         began = time.perf_counter()
         bound = seconds + self._patience
-        await context.write(wire.hold(bound + HEAD_START))
+        await Unbroken(context.write(wire.hold(bound + HEAD_START)))
         try:
             async with asyncio.timeout(bound):
                 return await exchange.wait()
@@ -241,11 +247,11 @@ class ExternalProcessor:
     async def _let_go(self, account: Account | None, context: Context) -> None:
         """Let the request go to the origin; if it counts, what comes of it is seen, and nothing is done with that."""
         if account is None:
-            await context.write(wire.PASS_REQUEST)
+            await Unbroken(context.write(wire.PASS_REQUEST))
             return
-        await context.write(wire.WATCH_REQUEST)
+        await Unbroken(context.write(wire.WATCH_REQUEST))
         while True:
-            message: Any = await context.read()
+            message: Any = await Unbroken(context.read())
             if message is EOF:
                 raise asyncio.CancelledError
             kind = message.WhichOneof("request")
@@ -256,13 +262,13 @@ class ExternalProcessor:
             elif kind == "response_body":
                 account.received(len(message.response_body.body))
                 last = message.response_body.end_of_stream
-            await context.write(reply)
+            await Unbroken(context.write(reply))
             if last:
                 return
 
     async def _response(self, exchange: Exchange, context: Context) -> None:
         while True:
-            message: Any = await context.read()
+            message: Any = await Unbroken(context.read())
             if message is EOF:
                 raise asyncio.CancelledError
             kind = message.WhichOneof("request")
@@ -276,7 +282,7 @@ class ExternalProcessor:
                     see = rest_of(exchange.account, self._edge.response_of(message))
                     reply, last = wire.UNCHANGED[see], see is wire.See.NOTHING
             try:
-                await context.write(reply)
+                await Unbroken(context.write(reply))
             finally:
                 # The client need not wait for the response to be stored, and if he leaves now it is complete still.
                 if last and kind != "response_headers":
@@ -307,7 +313,7 @@ class ExternalProcessor:
 
     async def _ask_anew(self, exchange: Exchange, seconds: float, context: Context) -> Answer:
         """What the origin says when it is asked once more; Envoy is told that this takes a while."""
-        await context.write(wire.hold(seconds + HEAD_START))
+        await Unbroken(context.write(wire.hold(seconds + HEAD_START)))
         try:
             async with asyncio.timeout(seconds):
                 return await exchange.ask_anew()

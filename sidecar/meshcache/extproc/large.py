@@ -7,10 +7,10 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from grpc.aio import EOF
 
 from meshcache.engine.chunks import INLINE_BYTES
 from meshcache.extproc import streamed
+from meshcache.extproc.unbroken import Unbroken
 from meshcache.tiers.chunks import BodyLostError
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ class LargeAnswer:
     async def send(self, head: bytes, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
         """Write its head and all of it.
 
-        When a piece cannot be read, the stream is broken off, and with it the client's answer. Never returns: Envoy
-        resets the stream when it has all, or when the client leaves, and a status sent at that moment would fail.
+        When a piece cannot be read, the stream is broken off, and with it the client's answer.
         """
         try:
             async with aclosing(self._rest):
@@ -56,14 +55,11 @@ class LargeAnswer:
             await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
         finally:
             self._flights.landed()
-        while await context.read() is not EOF:
-            pass
-        raise asyncio.CancelledError
 
 
 async def _write(context: grpc.aio.ServicerContext[Any, bytes], message: bytes) -> None:
     try:
-        await context.write(message)
+        await Unbroken(context.write(message))
     except Exception as error:
         # The stream has been reset, and its cancellation is on the way.
         raise asyncio.CancelledError from error
