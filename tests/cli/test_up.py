@@ -337,10 +337,10 @@ def test_bad_policies_at_the_first_start_are_listed_and_nothing_is_left(place):
 
 def test_the_sidecar_is_told_how_long_envoy_waits_and_an_edit_does_not_change_it(place):
     command, _ = started(place)
-    told = (*SIDECAR, "--lookup-timeout 0.225 ")
+    told = (*SIDECAR, "--lookup-timeout 2.0 ")
     command.child(*told)
-    place.write(GOOD.replace("eviction: ttl", "eviction: ttl, tiers: {warm: {deadline: 2s}}"))
-    command.said("policies allow longer look-ups than Envoy waits for")
+    place.write(GOOD.replace("eviction: ttl", "eviction: ttl, tiers: {warm: {deadline: 3s}}"))
+    command.said("policies want Envoy to wait longer than it does")
     os.kill(sidecar := command.child(*SIDECAR), signal.SIGKILL)
     until(lambda: not alive(sidecar), 5)
     until(lambda: any(all(w in line for w in told) for line in command.children().values()), 10, "the next sidecar")

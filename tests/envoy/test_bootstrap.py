@@ -93,7 +93,7 @@ def test_the_message_timeout_is_the_given_one(options):
     ext_proc = _manager(replace(options, message_timeout=0.325))["http_filters"][1]["typed_config"]
     assert ext_proc["message_timeout"] == "0.325s"
     # The sidecar may ask for more, for a request that waits for another's answer and then looks it up.
-    longest = MOST_WAIT + message_timeout(3 * 10.0)
+    longest = MOST_WAIT + message_timeout(3 * 10.0, MOST_WAIT)
     assert float(ext_proc["max_message_timeout"].removesuffix("s")) > longest
 
 
@@ -161,7 +161,13 @@ def test_yaml_is_the_same_document(options):
 
 @pytest.mark.parametrize(("budget", "expected"), [(0.0, 0.2), (0.05, 0.2), (0.1, 0.2), (0.125, 0.225), (2.0, 2.1)])
 def test_the_timeout_covers_the_deadlines_and_has_a_floor(budget, expected):
-    assert message_timeout(budget) == pytest.approx(expected)
+    assert message_timeout(budget, 0.0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("wait", "expected"), [(0.0, 0.225), (0.1, 0.225), (1.0, 1.0), (10.0, 2.0), (60.0, 2.0)])
+def test_the_timeout_lets_a_crowd_be_told_to_wait(wait, expected):
+    assert message_timeout(0.125, wait) == pytest.approx(expected)
+    assert message_timeout(3.0, wait) == pytest.approx(3.1)
 
 
 def _manager(options):

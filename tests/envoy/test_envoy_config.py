@@ -73,11 +73,12 @@ def test_the_timeout_follows_from_the_policies(tmp_path):
     (tmp_path / "slow.yaml").write_text(
         "apiVersion: meshcache.dev/v1alpha1\nkind: CachePolicy\nmetadata: {name: slow}\n"
         "spec:\n  eviction: lru\n  tiers:\n    warm: {ttl: 1m, maxObjectBytes: 1Mi, deadline: 400ms}\n"
+        "  collapse: {maxWait: 100ms}\n"
     )
     filters = json.loads(run("--format", "filter", "--json", "--policies", tmp_path).output)["http_filters"]
     assert filters[1]["typed_config"]["message_timeout"] == "0.605s"
     filters = json.loads(run("--format", "filter", "--json").output)["http_filters"]
-    assert filters[1]["typed_config"]["message_timeout"] == "0.225s"
+    assert filters[1]["typed_config"]["message_timeout"] == "2s"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_the_bootstrap_is_that_of_up():
                 worker_sockets=(Path("/tmp/x/worker-0.sock"),),
                 refresh_socket=Path("/tmp/x/refresh.sock"),
                 admin=Path("/tmp/x/envoy-admin.sock"),
-                message_timeout=0.225,
+                message_timeout=2.0,
             )
         )
     )

@@ -197,6 +197,14 @@ def test_the_budget_is_that_of_the_slowest_policy(compiled: Compile) -> None:
     assert compiled(text, policies=("quick",)).lookup_budget() == pytest.approx(3.001)
 
 
+def test_the_longest_wait_is_that_of_the_most_patient_policy(compiled: Compile) -> None:
+    assert compiled("").longest_wait() == 0.0
+    text = "\nkind: CachePolicy\nmetadata: {name: patient}\nspec: {collapse: {maxWait: 20s}}\n"
+    assert compiled(text, policies=("quick",)).longest_wait() == 20.0
+    text = "\nkind: CachePolicy\nmetadata: {name: lonely}\nspec: {collapse: {enabled: false, maxWait: 20s}}\n"
+    assert compiled(text).longest_wait() == 0.0
+
+
 VIA = """
 kind: CachePolicy
 metadata: {name: x}

@@ -42,8 +42,12 @@ PARTS = (
     Part("fuzz", "no exception leaves a parser, none takes more than linear time", _tests("tests/fuzz")),
     Part(
         "herd",
-        "500 clients are one request, two when the leader leaves",
-        _tests("tests/e2e/test_herds.py", "-k", "five_hundred or leading or killed"),
+        "a herd is one request, two when the leader leaves, on a busy machine as well",
+        _tests(
+            *("tests/e2e/test_herds.py", "tests/e2e/test_herds_under_load.py"),
+            *("-k", "five_hundred or leading or killed or under_load"),
+        ),
+        {"HERD_CLIENTS": "2000"},
     ),
     Part(
         "purge",

@@ -97,7 +97,8 @@ def _timeout(policies: Path | None) -> float:
     from meshcache.policy.sources import read_files
 
     documents = read_files([policies]) if policies is not None else Documents.of([("default", _PLAIN_POLICY)])
-    return message_timeout(compile_documents(documents, generation=0, secret=b"").lookup_budget())
+    snapshot = compile_documents(documents, generation=0, secret=b"")
+    return message_timeout(snapshot.lookup_budget(), snapshot.longest_wait())
 
 
 def _filters(

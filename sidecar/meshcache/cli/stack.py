@@ -245,7 +245,7 @@ class _Stack:
         )
         kept = LastGoodFile(self._data / LAST_GOOD_NAME).load()
         snapshot = first_set(FolderSource(self._policies), kept, surroundings(worker)).snapshot
-        self._envoy_waits = message_timeout(snapshot.lookup_budget())
+        self._envoy_waits = message_timeout(snapshot.lookup_budget(), snapshot.longest_wait())
         self._cached_path = cached_path(snapshot)
         option = "--warm" if self._options.warm else "stores.warm.url"
         await check_warm(with_stores(worker, snapshot.config).warm_url, option)

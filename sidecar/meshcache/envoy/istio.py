@@ -99,8 +99,8 @@ def manifests(folder: Path, policies: Path) -> dict[Path, str]:
     shares its file with policies.
     """
     documents = read_files([policies])
-    budget = compile_documents(documents, generation=0, secret=b"").lookup_budget()
-    options = IstioOptions(message_timeout=message_timeout(budget))
+    snapshot = compile_documents(documents, generation=0, secret=b"")
+    options = IstioOptions(message_timeout=message_timeout(snapshot.lookup_budget(), snapshot.longest_wait()))
     files = {
         folder / "overlays" / "sidecar" / "envoyfilter.yaml": envoy_filter("SIDECAR_INBOUND", options),
         folder / "overlays" / "gateway" / "envoyfilter.yaml": envoy_filter("GATEWAY", options),

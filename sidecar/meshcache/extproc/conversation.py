@@ -56,6 +56,8 @@ _LEAST_PATIENCE: Final = 0.02
 """Seconds for the first chunk of an answer, however long the look-up took."""
 HEAD_START: Final = 0.05
 """Seconds by which a look-up ends before Envoy gives up. What `envoy.timeouts` adds to the deadlines is twice that."""
+_SHORTEST_LOOKUP: Final = 0.15
+"""Seconds that a look-up may take even where the deadlines of all tiers are shorter together."""
 
 
 def rest_of(account: Account, response: Response, *, copied: bool = False) -> wire.See:
@@ -100,7 +102,7 @@ class ExternalProcessor:
 
     `on_error` is told of every exception that the engine let out, with the stage in which it happened.
     `lookup_timeout` is how many seconds Envoy waits for a reply: a look-up as a whole, however many reads it takes and
-    whatever deadlines the policies have by now, ends before.
+    whatever deadlines the policies have by now, ends before. It also ends when the tiers' deadlines are over.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class ExternalProcessor:
         self._cache = cache
         self._edge = edge
         self._on_error = on_error
-        self._patience = max(lookup_timeout - HEAD_START, lookup_timeout / 2)
+        self._longest_lookup = max(lookup_timeout - HEAD_START, lookup_timeout / 2)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What to register with a `grpc.aio` server. Replies are bytes already, so nothing serialises them again."""
@@ -153,7 +155,7 @@ class ExternalProcessor:
 
     async def _lead(self, exchange: Exchange, began: float, context: Context) -> None:
         """Answer a stream that has begun with a request, at `began` by `time.perf_counter`."""
-        until = began + self._patience
+        since = began
         waited = False
         large: LargeAnswer | None = None
         try:
@@ -163,10 +165,10 @@ class ExternalProcessor:
             if isinstance(outcome, Wait):
                 waited = True
                 self._cache.meter.stage(Stage.LOOKUP, time.perf_counter() - began)
-                until = time.perf_counter() + outcome.seconds + self._patience
+                since = time.perf_counter() + outcome.seconds
                 outcome = await self._wait(exchange, outcome.seconds, context)
             if isinstance(outcome, Answer) and (span := outcome.span) is not None:
-                reply, outcome, large = await self._large(exchange, outcome, span, until)
+                reply, outcome, large = await self._large(exchange, outcome, span, since)
             else:
                 reply = self._edge.answer(outcome) if isinstance(outcome, Answer) else wire.forward(outcome)
             if not waited and outcome.decision is not Decision.BYPASS:
@@ -205,15 +207,16 @@ class ExternalProcessor:
             exchange.close()
 
     async def _large(
-        self, exchange: Exchange, outcome: Answer, span: tuple[int, int], until: float
+        self, exchange: Exchange, outcome: Answer, span: tuple[int, int], since: float
     ) -> tuple[bytes, Answer | Forward, LargeAnswer | None]:
         """Begin with an answer out of chunks: the reply that it is, or what sends it; or a reply without it.
 
-        `until` is when Envoy must have it, by `time.perf_counter`.
+        `since` is when its look-up began, at the latest, by `time.perf_counter`.
         """
         if exchange.request.method == "HEAD":
             return self._edge.head(outcome, span[1], end=True), outcome, None
         begun = None
+        until = since + self._patience
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(_LEAST_PATIENCE, until - time.perf_counter())):
                 begun = await large_answers.begin(self._cache, outcome, span)
@@ -236,6 +239,13 @@ class ExternalProcessor:
             return exchange.forward_unseen()
         finally:
             self._cache.meter.stage(Stage.COLLAPSE, time.perf_counter() - began)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for which a look-up may go on, under the policies now in force."""
+        snapshot = self._cache.snapshot
+        budget = 0.0 if snapshot is None else snapshot.lookup_budget()
+        return min(self._longest_lookup, max(_SHORTEST_LOOKUP, budget + HEAD_START))
 
     async def _search(self, exchange: Exchange) -> Answer | Forward | Wait:
         try:

@@ -61,8 +61,9 @@ class SupervisorOptions:
     workers: int
     worker: WorkerOptions
     """A pattern for every worker; what the CacheConfig may say, `index`, `socket_path` and so on are filled in."""
-    message_timeout: Callable[[float], float]
-    """How many seconds Envoy should wait for a reply, given what all look-ups of one request may take together."""
+    message_timeout: Callable[[float, float], float]
+    """How many seconds Envoy should wait for a reply, given what all look-ups of one request may take together, and for
+    how long one may wait for another's answer."""
     lookup_timeout: float | None = None
     """How many seconds it does wait, when that was told; else what `message_timeout` says of the first set."""
     metrics_listen: str = ""
@@ -307,13 +308,14 @@ class Supervisor:
         needed = self._envoy_should_wait()
         if needed > self._envoy_waits:
             self._log.warning(
-                "policies allow longer look-ups than Envoy waits for; it needs a new configuration",
+                "policies want Envoy to wait longer than it does; it needs a new configuration",
                 envoy_waits=self._envoy_waits,
                 needed=needed,
             )
 
     def _envoy_should_wait(self) -> float:
-        return self._options.message_timeout(self._keeper.snapshot.lookup_budget())
+        snapshot = self._keeper.snapshot
+        return self._options.message_timeout(snapshot.lookup_budget(), snapshot.longest_wait())
 
     def _worker(self, index: int) -> WorkerProcess:
         options = msgspec.structs.replace(

@@ -92,6 +92,7 @@ class Snapshot:
         self.in_use: tuple[Policy, ...] = tuple({id(one): one for one in (*policies.values(), *combined)}.values())
         """Every policy that a request may get: those of the files, and what experiments on one route make of them."""
         self._lookup_budget = max((policy.tiers.deadline() for policy in self.in_use), default=0.0)
+        self._longest_wait = max((policy.collapse_wait for policy in self.in_use), default=0.0)
         self.routes = routes
         self.experiments = experiments
         self.remembers = any(len(experiment.units) > 1 for experiment in experiments)
@@ -208,3 +209,7 @@ class Snapshot:
     def lookup_budget(self) -> float:
         """The longest that a look-up through all tiers may take under any policy, in seconds; 0 without policies."""
         return self._lookup_budget
+
+    def longest_wait(self) -> float:
+        """The longest that a request may wait for another's answer under any policy, in seconds; 0 for not at all."""
+        return self._longest_wait
