@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "schema": Command("schema", "Print the JSON Schema of policy files, for editors."),
     "explain": Command("explain", "Say what the policies make of a request, and why."),
     "simulate": Command("simulate", "Replay recorded requests against policies."),
+    "demo": Command("demo", "Show two policies against each other, on this machine."),
     "envoy-config": Command("envoy_config", "Print the configuration that Envoy needs."),
 }
 """By name, in the order in which `meshcache --help` lists them."""
