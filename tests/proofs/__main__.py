@@ -65,6 +65,7 @@ PARTS = (
         "equal arms are called different in at most 5 %, unequal ones are found in time",
         ["proofs.statistics"],
     ),
+    Part("simulate", "a million requests are replayed against a policy in less than a minute", ["proofs.simulation"]),
     Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
 )
 

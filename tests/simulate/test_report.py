@@ -134,11 +134,12 @@ def test_every_chart_is_well_formed_and_within_its_frame(points: list[tuple[floa
 
 
 def test_units() -> None:
-    assert [shown_bytes(value) for value in (0, 1023, 1024, 64 << 20)] == ["0 B", "1023 B", "1.0 KiB", "64.0 MiB"]
-    assert [shown_seconds(value) for value in (None, 0.0171, 1.5, 600, 7500)] == [
+    assert [shown_bytes(value) for value in (0, 1023, 1024, 64 << 20)] == ["0 B", "1023 B", "1 KiB", "64 MiB"]
+    assert [shown_seconds(value) for value in (None, 0.0171, 1.5, 600, 7200, 7500)] == [
         "-",
         "17.1 ms",
         "1.5 s",
         "10 min",
+        "2 h",
         "2 h 5 min",
     ]

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from meshcache.simulate.trace import TraceRequest
 
 _SHOW_EVERY: Final = 2000
-_YOUNG: Final = 50_000
-"""Objects after which the collector looks for cycles: a replay makes many objects and hardly any cycles."""
+_YOUNG: Final = 10_000_000
+"""Objects after which the collector looks for cycles: a replay makes millions of objects, and hardly any cycles."""
 
 
 def contenders(settings: Settings, paths: Sequence[Path], names: Sequence[str], data: Path | None) -> list[Contender]:

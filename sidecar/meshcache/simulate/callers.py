@@ -31,16 +31,14 @@ class Callers:
 
     @classmethod
     def of_policies(cls, snapshot: Snapshot) -> Callers:
-        """For the units of the experiments, and the identity that keys hold."""
+        """For the units of the experiments, and for who a caller is."""
         units = [unit for experiment in snapshot.experiments for unit in experiment.units]
         rules = snapshot.config.identity
         sources = [source for source in (rules.subject, rules.tenant, rules.session) if source is not None]
-        named = any(unit.kind == "subject" for unit in units)
-        partitioned = named or any(policy.key.partitioned for policy in snapshot.in_use)
         return cls(
             headers=[unit.name for unit in units if unit.kind == "header"],
             cookies=[unit.name for unit in units if unit.kind == "cookie"],
-            claims=[source.name for source in sources if source.kind == "jwtClaim"] if partitioned else (),
+            claims=[source.name for source in sources if source.kind == "jwtClaim"],
         )
 
     def of(self, asked: TraceRequest) -> tuple[Headers, tuple[Token, ...]]:

@@ -22,6 +22,28 @@ _LIGHT: Final = ("#0072b2", "#d55e00", "#007a5a", "#8a3b77", "#8a6d00", "#444444
 _DARK: Final = ("#56b4e9", "#ff9d5c", "#3fd2a4", "#e79fc9", "#f0e442", "#bbbbbb")
 _DASHES: Final = ("none", "7 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2")
 
+_STEPS: Final = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    4 * 3600,
+    12 * 3600,
+    24 * 3600,
+    7 * 24 * 3600,
+)
+"""Seconds between ticks of time."""
+
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --paper: #ffffff; --faint: #d8d8d8; }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
@@ -140,7 +162,7 @@ def _over_time(policies: Sequence[PolicyResult]) -> str:
         ]
         series.append(Series(policy.name, points, number))
     description = "; ".join(f"{policy.name}: {shown_share(policy.total.hit_ratio)} over all" for policy in policies)
-    x = Axis("since the first request", shown_seconds)
+    x = Axis("since the first request", shown_seconds, steps=_STEPS)
     chart = line_chart("time", "Hit ratio over time", description, x, Axis("hit ratio", _percent), series)
     return _figure(chart, "Hits of all requests in windows of equal length.", series)
 

@@ -74,16 +74,12 @@ class Replay:
         )
         self._loop = self.world.loop
         self._open = self.world.cache.open
-        self._memory = self.world.memory
         self._miss, self._hit = latency.miss, latency.hit
         self.tallies: dict[Arm, Tally] = {}
         self._by_namespace: dict[bytes, Tally] = {}
         self.timeline = Timeline(start)
         self.refresh_requests = 0
         self.refresh_bytes = 0
-        self.peak_bytes = 0
-        """The most that memory held."""
-        self.peak_entries = 0
 
     def observe(self, observer: Callable[[TraceRequest, Outcome], None]) -> None:
         """Tell `observer` of every request as it ends."""
@@ -243,12 +239,6 @@ class Replay:
             tally = self._by_namespace[name] = self.tallies.setdefault(Arm.of(selection), Tally())
         tally.add(decision, tier, size, latency, asked_origin, sent, stale_for, outdated, error)
         self.timeline.add(asked.time, tier is not None and not asked_origin)
-        memory = self._memory
-        used = memory.used_bytes
-        if used > self.peak_bytes:
-            self.peak_bytes = used
-        if len(memory) > self.peak_entries:
-            self.peak_entries = len(memory)
         if self._observers:
             outcome = Outcome(decision, tier, size, latency, asked_origin, sent, stale_for, outdated, error)
             for observer in self._observers:

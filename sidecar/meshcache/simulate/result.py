@@ -169,7 +169,7 @@ def policy_result(name: str, replay: Replay) -> PolicyResult:
         collapsed=meter.collapses[CollapseOutcome.ANSWERED],
         stored={str(outcome): count for outcome, count in meter.stores.items()},
         memory={
-            "hot": memory(TierName.HOT, world.memory.budget_bytes, replay.peak_bytes, replay.peak_entries),
+            "hot": memory(TierName.HOT, world.memory.budget_bytes, world.memory.peak_bytes, world.memory.peak_entries),
             "warm": memory(TierName.WARM, world.warm.max_bytes, world.warm.peak_bytes, None),
             "cold": memory(TierName.COLD, world.cold.max_bytes, world.cold.peak_bytes, None),
         },

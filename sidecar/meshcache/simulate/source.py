@@ -144,14 +144,13 @@ def _zstd(stream: BinaryIO) -> Any:
 
 def recognised(start: bytes, path: Path) -> Format:
     """The format of a trace that begins like this. Raises `TraceError`."""
-    if not start.strip():
-        raise TraceError(f"{path}: the trace is empty")
     if b"\0" in start:
         if _is_oracle(start):
             return Format.ORACLE
         raise TraceError(f"{path}: is no text, and no trace in libCacheSim's oracleGeneral format")
-    text = start.decode("utf-8", "replace")
-    lines = [line for line in text.splitlines() if line.strip()][:20]
+    lines = [line for line in start.decode("utf-8", "replace").split("\n") if line.strip()][:20]
+    if not lines:
+        raise TraceError(f"{path}: the trace is empty")
     if len(lines) > 1 and len(start) >= _SNIFFED:
         lines = lines[:-1] or lines
     first = lines[0]

@@ -39,6 +39,8 @@ class Axis(NamedTuple):
     logarithmic: bool = False
     base: float = 10.0
     """Ticks of a logarithmic axis stand at powers of it."""
+    steps: Sequence[float] = ()
+    """Distances between ticks to choose from, rising; else 1, 2 or 5 times a power of ten."""
 
 
 class _Scale:
@@ -69,7 +71,8 @@ class _Scale:
             return powers if len(powers) > 1 else [self.low, self.high]
         rough = (self.high - self.low) / _TICKS
         unit = 10.0 ** math.floor(math.log10(rough))
-        step_size = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= rough)
+        usual = [factor * unit for factor in (1, 2, 5, 10)]
+        step_size = next((step for step in (*self.axis.steps, *usual) if step >= rough), usual[-1])
         first = math.ceil(self.low / step_size - 1e-9)
         count = math.floor(self.high / step_size + 1e-9) - first + 1
         return [(first + number) * step_size for number in range(count)]

@@ -8,12 +8,12 @@ _BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def shown_bytes(value: float) -> str:
-    """`64.0 MiB`."""
+    """`64 MiB`, `1.5 GiB`."""
     size, unit = float(value), 0
     while size >= 1024 and unit < len(_BYTES) - 1:
         size /= 1024
         unit += 1
-    return f"{size:.0f} B" if not unit else f"{size:.1f} {_BYTES[unit]}"
+    return f"{size:.1f}".removesuffix(".0") + f" {_BYTES[unit]}"
 
 
 def shown_seconds(value: float | None) -> str:
@@ -25,7 +25,7 @@ def shown_seconds(value: float | None) -> str:
     if value < 120:
         return f"{value:.3g} s"
     hours, minutes = divmod(round(value / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+    return " ".join([f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes))
 
 
 def shown_share(value: float) -> str:

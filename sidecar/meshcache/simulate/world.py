@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meshcache.engine.ports import Meter, Refresher, Renderer, Signal, Timer
+    from meshcache.policy.compiled import Eviction
     from meshcache.policy.snapshot import Snapshot
+    from meshcache.tiers.memory import HotEntry
 
 T = TypeVar("T")
 
@@ -71,6 +73,32 @@ class _OwnBoard(Board):
 
     def refresh(self) -> bool:
         return False
+
+
+class MeasuredMemory(MemoryTier):
+    """The memory tier, and the most that it ever held."""
+
+    __slots__ = ("peak_bytes", "peak_entries")
+
+    def __init__(self, budget_bytes: int, on_evict: Callable[[str], None]) -> None:
+        super().__init__(budget_bytes, on_evict)
+        self.peak_bytes = 0
+        self.peak_entries = 0
+
+    def put(self, key: bytes, entry: HotEntry, now: float, eviction: Eviction = "lru") -> bool:
+        """See `MemoryTier`."""
+        kept = super().put(key, entry, now, eviction)
+        self._measure()
+        return kept
+
+    def attach(self, key: bytes, entry: HotEntry, rendered: bytes, now: float) -> None:
+        """See `MemoryTier`."""
+        super().attach(key, entry, rendered, now)
+        self._measure()
+
+    def _measure(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        self.peak_entries = max(self.peak_entries, len(self))
 
 
 class _Waits:
@@ -145,7 +173,7 @@ class World:
         self.hooks = hooks = Evictions()
         clock = loop.time
         self.board = _OwnBoard(folder / "board", slots=1 << 16, lease_buckets=64, clock=clock, wall_clock=clock)
-        self.memory = MemoryTier(sizes.hot, lambda reason: hooks.evicted(TierName.HOT, reason, 1))
+        self.memory = MeasuredMemory(sizes.hot, lambda reason: hooks.evicted(TierName.HOT, reason, 1))
 
         def gone(name: TierName) -> Callable[[str], None]:
             return lambda reason: hooks.evicted(name, reason, 1)
