@@ -132,7 +132,8 @@ def test_alpha_is_a_probability() -> None:
 def test_a_comparison_takes_little_time(metric: Metric) -> None:
     one, other = spread(5000, 0.9, 1), spread(5000, 0.8, 2)
     compare(metric, one, other, 0.05)
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(20):
         compare(metric, one, other, 0.05)
-    assert (time.perf_counter() - began) / 20 < 0.02
+    # Of the processor's time, as machines that run tests are busy; it takes a tenth of that.
+    assert (time.process_time() - began) / 20 < 5e-3
