@@ -43,9 +43,7 @@ def told(found: ExperimentView) -> str:
     """One experiment, whole."""
     lines = [_head(found)]
     if not found.connected:
-        lines.append(
-            f"note       {found.store} does not answer: this is what was in force last, and nothing is decided"
-        )
+        lines.append(_away(found.store))
     lines += ["", *table([_ARM_HEAD, *(_arm(arm) for arm in found.arms)])]
     if found.estimates:
         head = ("metric", "", "candidate", "against", "change", "certain to be within", "allowed", "state")

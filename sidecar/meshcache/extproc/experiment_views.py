@@ -9,6 +9,7 @@ import msgspec
 from meshcache.experiment.findings import ArmNumbers, alpha, needed_units, stages
 from meshcache.experiment.guardrails import standing
 from meshcache.experiment.overlay import Phase
+from meshcache.experiment.plan import weights_of
 from meshcache.experiment.state import Decision, known
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ NOT_YET = "Pending"
 
 def line(experiment: Experiment, record: Record | None) -> ExperimentLine:
     """In short."""
-    weights = record.weights if record is not None else tuple(arm.weight for arm in experiment.arms)
+    weights = weights_of(experiment, 0) if record is None else record.weights
     last = record.decisions[-1] if record is not None and record.decisions else None
     return ExperimentLine(
         name=experiment.name,
@@ -162,7 +163,7 @@ def view(
     store: str,
 ) -> ExperimentView:
     """All of it."""
-    weights = record.weights if record is not None else tuple(arm.weight for arm in experiment.arms)
+    weights = weights_of(experiment, 0) if record is None else record.weights
     stage = 0 if record is None else record.stage
     return ExperimentView(
         name=experiment.name,
