@@ -1,0 +1,228 @@
+"""Experiments that are decided by what is really counted: real Envoy, real workers, a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from running_mesh import Mesh, eventually, verdict
+from scripted_origin import reply
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
+
+POLICIES = """\
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheConfig
+metadata: {name: default}
+spec:
+  trust: {cacheStatus: {from: [{addresses: [127.0.0.1]}]}, canaryHeader: {from: [{addresses: [127.0.0.1]}]}}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CachePolicy
+metadata: {name: good}
+spec: {freshness: {defaultTtl: 60s}, tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CachePolicy
+metadata: {name: bad}
+spec: {freshness: {maxTtl: 0s}, tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}, collapse: {enabled: false}}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheRoute
+metadata: {name: judged}
+spec:
+  match: [{path: {prefix: /judged}}]
+  policyRef: {name: good}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheExperiment
+metadata: {name: worse}
+spec:
+  routeRef: {name: judged}
+  unit: [{header: x-user-id}]
+  arms:
+    - {name: control, policyRef: {name: good}, weight: 50}
+    - {name: candidate, policyRef: {name: bad}, weight: 50, force: [{header: x-canary, exact: v2}]}
+  compare: {candidate: candidate, against: control}
+  primary: {metric: hitRatio, direction: increase}
+  guardrails:
+    - {metric: hitRatio, maxDecrease: {absolute: 10%}, for: 1s, minUnits: 40}
+    - {metric: errorRate, maxIncrease: {absolute: 5%}, for: 1s, minUnits: 40}
+  warmup: 1s
+"""
+KEYS = 10
+USERS = 300
+
+
+async def shown(mesh: Mesh) -> dict[str, Any]:
+    """`meshcache experiment show worse --json`."""
+    status, out, err = await mesh.command("experiment", "show", "worse", "--json", "--data", str(mesh.data))
+    assert status == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def decided(found: dict[str, Any]) -> list[str]:
+    return [decision["what"] for decision in found["decisions"]]
+
+
+async def phase(mesh: Mesh) -> str:
+    (found,) = (await mesh.status())["experiments"]
+    return "" if found["overlay"] is None else str(found["overlay"]["phase"])
+
+
+async def arms(mesh: Mesh, headers: dict[str, str] | None = None) -> set[str]:
+    """The arms that 20 users get, by several workers."""
+    answers = await asyncio.gather(
+        *(mesh.get("/judged/0", {"x-user-id": f"u{number}"} | (headers or {})) for number in range(20))
+    )
+    return {verdict(answer).arm for answer in answers}
+
+
+@contextlib.asynccontextmanager
+async def users(mesh: Mesh) -> AsyncIterator[Counter[int]]:
+    """Users that ask for a few things again and again, all the time."""
+    seen: Counter[int] = Counter()
+    stop = asyncio.Event()
+
+    async def ask(number: int) -> None:
+        turn = number
+        while not stop.is_set():
+            turn += 7
+            user = {"x-user-id": f"u{turn % USERS}"}
+            seen[(await mesh.get(f"/judged/{turn % KEYS}", user)).status_code] += 1
+            await asyncio.sleep(0.01)
+
+    clients = [asyncio.create_task(ask(number)) for number in range(6)]
+    try:
+        yield seen
+    finally:
+        stop.set()
+        await asyncio.gather(*clients)
+
+
+def answers(origin: Any) -> None:
+    for key in range(KEYS):
+        origin.script(f"/judged/{key}", reply(200, [("cache-control", "max-age=60")], b"x"))
+
+
+async def test_a_worse_candidate_is_taken_back_by_itself_and_stays_so(start_mesh, origin):
+    answers(origin)
+    mesh = await start_mesh("--workers", "2", policies=POLICIES)
+
+    async def running() -> bool:
+        return await phase(mesh) == "Running"
+
+    assert await eventually(running)
+    # Without traffic nothing happens, and it is said what is waited for.
+    await asyncio.sleep(2.5)
+    found = await shown(mesh)
+    assert (decided(found), found["missing"]) == (["Started", "Counting"], ["requests that are counted"])
+    assert await arms(mesh) == {"control", "candidate"}
+
+    async with users(mesh) as seen:
+
+        async def rolled_back() -> bool:
+            return await phase(mesh) == "RolledBack"
+
+        # One of those that count is killed in the middle of it.
+        await asyncio.sleep(1)
+        os.kill((await mesh.worker_pids())[0], signal.SIGKILL)
+        assert await eventually(rolled_back, 20), await shown(mesh)
+    assert set(seen) == {200}
+    found = await shown(mesh)
+    (evidence,) = found["decisions"][-1]["evidence"]
+    assert (evidence["metric"], evidence["allowed"]) == ("hitRatio", 0.1)
+    assert evidence["high"] < -0.1
+    assert min(evidence["units"]) >= 40
+    assert await eventually(lambda: _are(mesh, {"control"}))
+    # Whoever forces an arm is on control as well, after a rollback.
+    assert await arms(mesh, {"x-canary": "v2"}) == {"control"}
+    assert found["arms"][1]["hitRatio"] < 0.1 < found["arms"][0]["hitRatio"]
+    assert await mesh.metric("experiment_decisions_total", decision="RolledBack", by="decider") == 1
+    assert await mesh.metric("experiment_phase", phase="RolledBack") == 1
+
+    # It outlives everything, and the same files once more.
+    await mesh.kill()
+    again = await start_mesh("--workers", "2", policies=POLICIES, folder=mesh.folder)
+    assert await phase(again) == "RolledBack"
+    assert await arms(again) == {"control"}
+    await again.put_policies(POLICIES + "\n# once more\n")
+    await asyncio.sleep(1.5)
+    assert await phase(again) == "RolledBack"
+
+    # By hand: everywhere within two seconds.
+    for order, reached in (("resume", "Warming"), ("rollback", "RolledBack")):
+        status, out, err = await again.command(
+            "experiment", order, "worse", "--reason", "a test", "--data", str(again.data)
+        )
+        began = time.monotonic()
+        assert (status, err) == (0, "")
+        assert out.startswith(f"worse  {reached}  control ")
+    assert await eventually(lambda: _are(again, {"control"}))
+    assert time.monotonic() - began < 2.0
+    status, _, err = await again.command("experiment", "rollback", "worse", "--data", str(again.data))
+    assert (status, err) == (1, "meshcache: worse is RolledBack already\n")
+    status, _, err = await again.command("experiment", "show", "other", "--data", str(again.data))
+    assert (status, err) == (1, "meshcache: no experiment in force is named other\n")
+    audited = [json.loads(line) for line in (again.data / "audit.log").read_text().splitlines()]
+    last = [line for line in audited if line["action"] == "experiment"][-1]
+    assert (last["what"], last["text"], last["who"]["uid"]) == ("RolledBack", "a test", os.getuid())
+    # Another text is another experiment.
+    await again.put_policies(POLICIES.replace("warmup: 1s", "warmup: 2s"))
+
+    async def anew() -> bool:
+        return await phase(again) in ("Warming", "Running")
+
+    assert await eventually(anew)
+    await again.stop()
+
+
+async def _are(mesh: Mesh, expected: set[str]) -> bool:
+    return await arms(mesh) == expected
+
+
+async def test_two_pods_and_a_valkey_that_dies_in_the_middle(start_mesh, make_folder, origin, valkey):
+    answers(origin)
+    one, other = await asyncio.gather(
+        *(start_mesh("--warm", valkey.url, "--workers", "1", policies=POLICIES) for _ in range(2))
+    )
+
+    async def both(wanted: str) -> bool:
+        return {await phase(one), await phase(other)} == {wanted}
+
+    assert await eventually(lambda: both("Running"))
+    async with users(one) as seen, users(other):
+        await asyncio.sleep(0.7)
+        valkey.kill()
+        await asyncio.sleep(1)
+        assert await both("Running")
+        valkey.start()
+        assert await eventually(lambda: both("RolledBack"), 30), (await shown(one), await shown(other))
+    assert set(seen) == {200}
+    first, second = await shown(one), await shown(other)
+    assert decided(first) == decided(second) == ["Started", "Counting", "RolledBack"]
+    assert {first["leads"], second["leads"]} == {True, False}
+    # What both have counted, not what one has.
+    assert sum(first["decisions"][-1]["evidence"][0]["requests"]) > 0.6 * 2 * min(
+        sum(arm["requests"] for arm in found["arms"]) / 2 for found in (first, second)
+    )
+    # From the pod that does not lead, and both are there within two seconds.
+    follower = one if second["leads"] else other
+    await follower.command("experiment", "resume", "worse", "--data", str(follower.data))
+    assert await eventually(lambda: both("Running"))
+    began = time.monotonic()
+    await follower.command("experiment", "rollback", "worse", "--data", str(follower.data))
+    assert await eventually(lambda: both("RolledBack"))
+    assert await arms(one) == await arms(other) == {"control"}
+    assert time.monotonic() - began < 2.0
+    for mesh in (one, other):
+        await mesh.stop()
