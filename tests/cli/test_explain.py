@@ -74,7 +74,10 @@ def test_headers_that_are_not_trusted(explain: Explain) -> None:
     [
         (["x-canary: v2", "x-canary: v2"], "x-canary is ignored: it is given 2 times"),
         (["x-canary: v3"], "x-canary is ignored: 'v3' names no arm, v2 would"),
-        (["x-user-id: 7"], "chosen by the hash of the header x-user-id (weights: control 90, candidate 10)"),
+        (
+            ["x-user-id: 7"],
+            "chosen by the hash of the header x-user-id (weights: control 80, candidate 10, baseline 10)",
+        ),
         (["cookie: sid=7"], "chosen by the hash of the cookie sid"),
     ],
 )

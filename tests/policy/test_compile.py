@@ -187,7 +187,11 @@ def test_the_policies_that_are_shipped_work_as_they_are() -> None:
     assert snapshot.config.trust.score.trusts(Peer("::1"))
     assert not snapshot.config.trust.canary.trusts(Peer("10.0.0.1", mtls=True))
     (experiment,) = snapshot.experiments
-    assert [(arm.policy.name, arm.weight) for arm in experiment.arms] == [("ttl-only", 90), ("lru-swr", 10)]
+    assert [(arm.policy.name, arm.weight) for arm in experiment.arms] == [
+        ("ttl-only", 80),
+        ("lru-swr", 10),
+        ("ttl-only", 10),
+    ]
 
 
 def test_the_budget_is_that_of_the_slowest_policy(compiled: Compile) -> None:
