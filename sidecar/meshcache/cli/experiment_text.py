@@ -101,7 +101,7 @@ def _estimate(one: EstimateView) -> tuple[str, ...]:
     metric = Metric(one.metric)
     bounds = [_change(metric, end, relative=one.relative) for end in (one.low, one.high)]
     within = NONE if one.low is None and one.high is None else " to ".join(bounds)
-    state = one.state
+    state = f"{one.state} ({one.lack})" if one.lack else one.state
     if one.breached_for:
         state += f", for {one.breached_for:.0f} of {one.hold:.0f} s"
     allowed = f"{one.wanted} wanted" if one.wanted else _change(metric, one.allowed, relative=one.relative)

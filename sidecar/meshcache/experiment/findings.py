@@ -32,6 +32,8 @@ class Estimate:
     change: float
     low: float
     high: float
+    lack: str = ""
+    """Why nothing can be said, where nothing can: a `statistics.compare.Lack`."""
 
     def evidence(self, metric: str, allowed: float | None = None, seconds: float | None = None) -> Evidence:
         """The same for a record."""

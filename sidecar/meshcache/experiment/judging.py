@@ -23,10 +23,12 @@ def judge(experiment: Experiment, epoch: int, weights: Sequence[int], totals: Ep
     if compared is None or len(totals.arms) != len(experiment.arms):
         return None
     candidate, against = totals.arms[compared.candidate], totals.arms[compared.against]
-    each = alpha(experiment)
+    error = alpha(experiment)
+    # Units that are keys do not make each other's hits.
+    keys_shared = any(unit.kind != "cacheKey" for unit in experiment.units)
 
     def estimate(metric: Metric, *, relative: bool) -> Estimate:
-        found = compare(metric, candidate, against, each)
+        found = compare(metric, candidate, against, error, keys_shared=keys_shared)
         interval = found.relative if relative else found.absolute
         return Estimate(
             relative=relative,
@@ -35,6 +37,7 @@ def judge(experiment: Experiment, epoch: int, weights: Sequence[int], totals: Ep
             change=interval.estimate,
             low=interval.low,
             high=interval.high,
+            lack="" if found.enough else found.lack.value,
         )
 
     split = sample_ratio(totals.units, weights, mismatch_alpha(experiment))

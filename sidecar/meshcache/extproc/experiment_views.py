@@ -66,6 +66,8 @@ class EstimateView(msgspec.Struct, frozen=True, rename="camel"):
     """`Held`, `Breached` or `Inconclusive`; of the primary metric `Better`, `Worse` or `Inconclusive`."""
     breached_for: float
     """Seconds."""
+    lack: str = ""
+    """Why nothing can be said, where nothing can (docs/statistics.md)."""
 
 
 class ExperimentView(msgspec.Struct, frozen=True, rename="camel"):
@@ -314,6 +316,7 @@ def _estimate(
         min_units=min_units,
         state=state,
         breached_for=breached_for,
+        lack=estimate.lack,
     )
 
 
