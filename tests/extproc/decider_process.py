@@ -22,6 +22,7 @@ from meshcache.process import die_with_parent
 from meshcache.tiers.decision_redis import DecisionRedis
 from meshcache.tiers.decision_store import StoreError
 from meshcache.tiers.redis import RedisTier
+from meshcache.tiers.signing import Keyring
 
 OF = experiment(SPEC.replace("warmup: 5s", "warmup: 0s"))
 
@@ -48,7 +49,7 @@ async def main(url: str, folder: Path, name: str) -> None:
             file.write(f"{text}\n")
 
     decider = Decider(
-        DecisionRedis(client.send, client.where),
+        DecisionRedis(client.send, client.where, lambda: Keyring([b"k" * 32], b"a" * 32)),
         Finder(folder, name),
         decided=lambda record, decisions: note(f"wrote {record.version} {[one.what.value for one in decisions]}"),
         failed=lambda _name, error: note(f"failed {error!r}"),

@@ -20,6 +20,14 @@ from meshcache.tiers.decision_file import DecisionFile
 from meshcache.tiers.decision_redis import DecisionRedis
 from meshcache.tiers.decision_store import DecisionStore, StoreError
 from meshcache.tiers.redis import RedisTier
+from meshcache.tiers.signing import Keyring, KeyringError
+
+KEYRING = Keyring([b"k" * 32], b"a" * 32)
+
+
+def keys() -> Keyring:
+    return KEYRING
+
 
 Open = Callable[[], DecisionStore]
 
@@ -55,7 +63,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         def connect() -> DecisionRedis:
             client = RedisTier(valkey.unix_url)
             stack.push_async_callback(client.close)
-            return DecisionRedis(client.send, client.where)
+            return DecisionRedis(client.send, client.where, keys)
 
         yield connect
 
@@ -155,7 +163,7 @@ async def test_the_incarnation_tells_whether_data_were_lost(opened: Open) -> Non
 
 async def test_a_store_that_has_lost_its_data_is_another_one(valkey: LocalValkey) -> None:
     client = RedisTier(valkey.unix_url)
-    store = DecisionRedis(client.send, client.where)
+    store = DecisionRedis(client.send, client.where, keys)
     token = await store.lead(3.0)
     await store.write(record(), token)
     first = await store.read()
@@ -170,35 +178,83 @@ async def test_a_store_that_has_lost_its_data_is_another_one(valkey: LocalValkey
     await client.close()
 
 
+def name_of(valkey: LocalValkey, part: str) -> str:
+    with valkey.client() as client:
+        (found,) = client.keys(f"mc1:{{x*}}:{part}")
+    return str(found.decode())
+
+
 async def test_records_alone_may_be_evicted_and_come_back(valkey: LocalValkey) -> None:
     client = RedisTier(valkey.unix_url)
-    store = DecisionRedis(client.send, client.where)
+    store = DecisionRedis(client.send, client.where, keys)
     await store.offer([record(5)])
     with valkey.client() as direct:
-        direct.delete("mc1:{x}:records")
+        direct.delete(name_of(valkey, "records"))
     assert (await store.read()).records == {}
     await store.offer([record(5)])
     assert (await store.read()).records == {"e": record(5)}
     await client.close()
 
 
-async def test_a_record_of_a_newer_release_is_left_alone(valkey: LocalValkey) -> None:
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda value: value.replace(b"Running", b"Stopped"),
+        lambda value: value.replace(b"5 ", b"6 ", 1),
+        lambda value: value[:20],
+        lambda _: b"5 ",
+        lambda _: b"",
+    ],
+)
+async def test_what_nobody_with_our_keys_has_written_is_not_believed(
+    valkey: LocalValkey, spoil: Callable[[bytes], bytes]
+) -> None:
     client = RedisTier(valkey.unix_url)
-    store = DecisionRedis(client.send, client.where)
+    store = DecisionRedis(client.send, client.where, keys)
     await store.offer([record(5), record(1, "f")])
+    name = name_of(valkey, "records")
     with valkey.client() as direct:
-        for field, value in direct.hgetall("mc1:{x}:records").items():
+        for field, value in direct.hgetall(name).items():
             if b'"name":"e"' in value:
-                direct.hset("mc1:{x}:records", field, value.replace(b"Running", b"Dancing"))
-                direct.xadd("mc1:{x}:changes", {"n": "x"})
+                direct.hset(name, field, spoil(value))
+                direct.xadd(name_of(valkey, "changes"), {"n": "x"})
     assert list((await store.read()).records) == ["f"]
-    assert not await store.write(record(1), None)
+    # And what was there cannot be passed off as another experiment's.
+    with valkey.client() as direct:
+        ours = direct.hgetall(name)
+        one, other = ours
+        direct.hset(name, mapping={one: ours[other], other: ours[one]})
+        direct.xadd(name_of(valkey, "changes"), {"n": "x"})
+    assert (await store.read()).records == {}
+    await client.close()
+
+
+async def test_installations_of_different_secrets_decide_for_themselves(valkey: LocalValkey) -> None:
+    client = RedisTier(valkey.unix_url)
+    one = DecisionRedis(client.send, client.where, keys)
+    other = DecisionRedis(client.send, client.where, lambda: Keyring([b"k" * 32], b"b" * 32))
+    assert await one.lead(3.0)
+    assert await other.lead(3.0)
+    await one.offer([record(5)])
+    assert (await other.read()).records == {}
+    assert await other.write(record(1), None)
+    assert (await one.read()).records == {"e": record(5)}
+    await client.close()
+
+
+async def test_keys_that_cannot_be_read_are_told_in_a_line(valkey: LocalValkey) -> None:
+    def broken() -> Keyring:
+        raise KeyringError("/keys: no")
+
+    client = RedisTier(valkey.unix_url)
+    with pytest.raises(StoreError, match="the keys of this installation cannot be read: /keys: no"):
+        await DecisionRedis(client.send, client.where, broken).lead(3.0)
     await client.close()
 
 
 async def test_a_store_that_is_away_is_told_in_a_line(valkey: LocalValkey) -> None:
     client = RedisTier(valkey.url)
-    store = DecisionRedis(client.send, client.where, patience=0.2)
+    store = DecisionRedis(client.send, client.where, keys, patience=0.2)
     await store.read()
     valkey.freeze()
     with pytest.raises(StoreError, match=r"redis://127.0.0.1:\d+: the store does not answer in time"):

@@ -21,6 +21,7 @@ from meshcache.experiment.state import overlay_of
 from meshcache.extproc.decider import EVERY, SETTLING, Decider
 from meshcache.extproc.decision_news import DecisionNews
 from meshcache.extproc.experiment_views import ExperimentList, ExperimentView, line, view
+from meshcache.extproc.keys import load_keys
 from meshcache.extproc.webhook import Notifier
 from meshcache.process import raise_if_cancelled
 from meshcache.tiers.decision_file import FILE_NAME, DecisionFile
@@ -99,11 +100,12 @@ class Deciding:
         self._client = RedisTier(options.warm_url) if options.warm_url else None
         self._store: DecisionStore = self._copy
         if self._client is not None:
-            self._store = DecisionRedis(self._client.send, self._client.where)
+            self._store = DecisionRedis(self._client.send, self._client.where, lambda: load_keys(options, log))
         self._snapshot: Snapshot | None = None
         self._records: dict[str, Record] = {}
         self._kept = self._records
         """What is on disk, where that is a copy."""
+        self._offered: dict[str, int] = {}
         self._in_force: tuple[dict[str, Overlay], tuple[Adoption, ...]] | None = None
         self._connected = False
         self._away = ""
@@ -248,9 +250,7 @@ class Deciding:
                 lost = self._lost(stored)
                 if lost:
                     await self._store.offer(lost)
-                    self._log.warning(
-                        "the store had lost decisions; they are back", experiments=[one.name for one in lost]
-                    )
+                    self._mended(lost)
                     stored = await self._store.read()
                 self._take(stored)
                 await self._keep()
@@ -263,6 +263,13 @@ class Deciding:
                 # Whatever it is, who follows no more would not hear of a rollback.
                 self._log.error("following decisions failed", error=error, exc_info=True)
                 await asyncio.sleep(_PAUSE)
+
+    def _mended(self, lost: Iterable[Record]) -> None:
+        versions = {record.name: record.version for record in lost}
+        if versions != self._offered:
+            # Told once, should the store not keep it.
+            self._offered = versions
+            self._log.warning("the store had lost decisions; they were put back", experiments=sorted(versions))
 
     def _lost(self, stored: Stored) -> list[Record]:
         """What is known here and the store has not, or has in an older version."""
