@@ -15,6 +15,7 @@ import msgspec
 
 from meshcache import __version__
 from meshcache.extproc.child import COMMAND, WorkerProcess
+from meshcache.extproc.conditions import Conditions, tiers_of
 from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.counting import Counting
 from meshcache.extproc.deciding import Deciding
@@ -25,12 +26,11 @@ from meshcache.extproc.last_good import LastGoodFile
 from meshcache.extproc.links import SharedLinks
 from meshcache.extproc.overlays import OverlaysInForce
 from meshcache.extproc.purging import Purging
-from meshcache.extproc.status import Condition, Status, TierStatus
+from meshcache.extproc.status import Status
 from meshcache.extproc.surroundings import surroundings
 from meshcache.observe.audit import FILE_NAME as AUDIT_FILE
 from meshcache.observe.audit import AuditLog
 from meshcache.observe.exposition import render
-from meshcache.observe.logs import redact
 from meshcache.observe.metrics import Metrics, Snapshot, merge
 from meshcache.policy.compiled import Config
 from meshcache.policy.values import LMDB
@@ -124,7 +124,7 @@ class Supervisor:
         self._envoy_waits = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._watch: asyncio.Task[None] | None = None
-        self._since: dict[str, tuple[bool, float]] = {}
+        self._conditions = Conditions()
 
     def load(self) -> Config:
         """Load the first policy set; returns what it configures for the installation.
@@ -257,7 +257,7 @@ class Supervisor:
 
     def status(self, metrics_address: str = "") -> Status:
         """For the admin API."""
-        tiers = self._tiers()
+        tiers = tiers_of(self.metrics(), with_stores(self._options.worker, self._config))
         return Status(
             version=__version__,
             pid=os.getpid(),
@@ -268,7 +268,7 @@ class Supervisor:
             policies=self._keeper.status,
             workers=tuple(worker.status for worker in self._workers),
             tiers=tiers,
-            conditions=self._conditions(tiers),
+            conditions=self._conditions.of(self._keeper, self._workers, tiers, stores_current=self._stores_current),
             purges=self.purging.status,
             experiments=self.overlays.status(self._keeper.snapshot),
             adoptions=self.overlays.message.adoptions,
@@ -337,26 +337,6 @@ class Supervisor:
             command=self._command,
         )
 
-    def _tiers(self) -> tuple[TierStatus, ...]:
-        counts = self.metrics()
-        errors = counts.counters.get("tier_errors_total", {})
-        breakers = counts.gauges.get("tier_breaker_open", {})
-        worker = with_stores(self._options.worker, self._config)
-        stores = {
-            "hot": "process memory",
-            "warm": redact(worker.warm_url or "LMDB file in the data folder"),
-            "cold": redact(worker.cold_url or "folder in the data folder"),
-        }
-        return tuple(
-            TierStatus(
-                name=name,
-                store=store,
-                breaker_open=breakers.get((name,), 0) > 0,
-                errors=sum(value for labels, value in errors.items() if labels[0] == name),
-            )
-            for name, store in stores.items()
-        )
-
     @property
     def _stores_current(self) -> bool:
         """Whether what is read at the start alone is as the set in force has it."""
@@ -365,50 +345,3 @@ class Supervisor:
     def _read_at_start(self, config: Config) -> tuple[WorkerOptions, str | None]:
         options = self._options
         return with_stores(options.worker, config), options.metrics_listen or config.metrics_listen
-
-    def _conditions(self, tiers: Sequence[TierStatus]) -> tuple[Condition, ...]:
-        given_up = [tier.name for tier in tiers if tier.breaker_open]
-        refusal = self._keeper.refusal
-        generation = self._keeper.policies.generation
-        ready = [worker for worker in self._workers if worker.ready]
-        behind = [worker for worker in ready if worker.generation != generation]
-        return (
-            self._condition(
-                "Accepted",
-                refusal is None,
-                "Valid" if refusal is None else "Invalid",
-                "the folder's policies are in force" if refusal is None else refusal.errors[0],
-            ),
-            self._condition(
-                "Programmed",
-                bool(ready) and not behind,
-                "Programmed" if ready and not behind else "Pending",
-                f"{len(ready) - len(behind)} of {len(self._workers)} workers work by generation {generation}",
-            ),
-            self._condition(
-                "WorkersReady",
-                len(ready) == len(self._workers),
-                "Ready" if len(ready) == len(self._workers) else "NotReady",
-                f"{len(ready)} of {len(self._workers)} workers answer",
-            ),
-            self._condition(
-                "StoresCurrent",
-                self._stores_current,
-                "Current" if self._stores_current else "RestartNeeded",
-                "stores, budgets and admin are those of the CacheConfig"
-                if self._stores_current
-                else "stores, budgets or admin of the CacheConfig have changed; they need a restart",
-            ),
-            self._condition(
-                "TiersReachable",
-                not given_up,
-                "BreakerOpen" if given_up else "InUse",
-                f"left alone until it answers again: {', '.join(given_up)}" if given_up else "all tiers are in use",
-            ),
-        )
-
-    def _condition(self, name: str, status: bool, reason: str, message: str) -> Condition:
-        before = self._since.get(name)
-        if before is None or before[0] != status:
-            before = self._since[name] = (status, time.time())
-        return Condition(type=name, status=status, reason=reason, message=message, since=before[1])
