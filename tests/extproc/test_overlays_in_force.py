@@ -90,7 +90,12 @@ async def test_what_was_decided_before_a_set_came_holds_for_it(tmp_path):
     await asyncio.to_thread(service.install, documents, 1)
     begun = service._cache.snapshot
     assert arms(begun) == {"control"}
-    service.overlay(Overlays(2, (), ()))
+    # The next set has no such experiment; as long as it is on its way, this one's goes on as it was.
+    service.overlay(Overlays(2, (), (), generation=2))
+    assert arms(service._cache.snapshot) == {"control"}
+    service.overlay(Overlays(3, (), (), generation=2))
+    assert arms(service._cache.snapshot) == {"control"}
+    service.overlay(Overlays(4, (), (), generation=1))
     assert arms(service._cache.snapshot) == {"control", "candidate"}
     assert arms(begun) == {"control"}
     await service.close()

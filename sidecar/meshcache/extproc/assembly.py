@@ -139,7 +139,7 @@ class Service:
         self._cache.expect(snapshot)
         books = self._books.prepare(snapshot.with_overlays(self._overlays, self._adoptions))
         with self._swap:
-            self._put_in_force(snapshot)
+            self._put_in_force(snapshot, self._overlays)
         del books  # those in force are held by the snapshot
         self._metrics.set("policy_generation", (), generation)
 
@@ -154,12 +154,15 @@ class Service:
         with self._swap:
             self._overlays = {overlay.experiment: overlay for overlay in overlays.overlays}
             self._adoptions = overlays.adoptions
-            if self._cache.snapshot is not None:
-                self._put_in_force(self._cache.snapshot)
+            policies = self._cache.snapshot
+            if policies is not None:
+                # A set that is still on its way may lack an experiment: what holds for it holds until then.
+                kept = policies.overlays if overlays.generation > policies.generation else {}
+                self._put_in_force(policies, {**kept, **self._overlays})
 
-    def _put_in_force(self, policies: Snapshot) -> None:
+    def _put_in_force(self, policies: Snapshot, overlays: Mapping[str, Overlay]) -> None:
         """Put `policies` in force, with what has been decided on top. With the lock held."""
-        snapshot = policies.with_overlays(self._overlays, self._adoptions)
+        snapshot = policies.with_overlays(overlays, self._adoptions)
         self._books.expect(snapshot)
         self._cache.swap(snapshot)
         self._books.follow(snapshot)

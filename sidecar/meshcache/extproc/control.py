@@ -90,6 +90,8 @@ class Overlays(msgspec.Struct, tag="overlays", frozen=True):
     """Grows with each message; 0 before the first."""
     overlays: tuple[Overlay, ...]
     adoptions: tuple[Adoption, ...]
+    generation: int = 0
+    """Of the newest policy set when it was decided; that set may still be on its way."""
 
 
 class Drain(msgspec.Struct, tag="drain", frozen=True):

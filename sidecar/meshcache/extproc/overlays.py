@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 class OverlaysInForce:
     """The newest overlays, and how far the workers have come with them."""
 
-    def __init__(self, workers: Callable[[], Sequence[WorkerProcess]]) -> None:
+    def __init__(self, workers: Callable[[], Sequence[WorkerProcess]], generation: Callable[[], int]) -> None:
+        """`generation` is that of the newest policy set."""
         self._workers = workers
+        self._generation = generation
         self._message = Overlays(0, (), ())
         self._changed = asyncio.Event()
 
@@ -35,7 +37,9 @@ class OverlaysInForce:
         Never waits. A worker takes a message of this kind before anything else, and a request keeps what it has begun
         with. Before the workers have started, they begin with it.
         """
-        self._message = Overlays(self._message.version + 1, tuple(overlays.values()), tuple(adoptions))
+        self._message = Overlays(
+            self._message.version + 1, tuple(overlays.values()), tuple(adoptions), self._generation()
+        )
         for worker in self._workers():
             worker.overlay(self._message)
         return self._message.version

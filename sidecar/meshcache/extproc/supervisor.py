@@ -117,7 +117,7 @@ class Supervisor:
         self._purging: Purging | None = None
         self._deciding: Deciding | None = None
         self._counting: Counting | None = None
-        self.overlays = OverlaysInForce(lambda: self._workers)
+        self.overlays = OverlaysInForce(lambda: self._workers, lambda: self._keeper.policies.generation)
         """What has been decided about experiments. May be applied from `load` on."""
         self._links: SharedLinks | None = None
         self._config = Config()

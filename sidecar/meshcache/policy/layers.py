@@ -46,6 +46,12 @@ def value_of(source: UnitSource, request: Request, subject: IdentitySource | Non
 def unit_of(sources: Iterable[UnitSource], request: Request, subject: IdentitySource | None = None) -> bytes | None:
     """The first of `sources` that `request` carries."""
     for source in sources:
+        # Said once more than in `value_of`, as it is what most requests are asked.
+        if source.kind == "header":
+            text = request.headers.get(source.name)
+            if text:
+                return source.mark + text.encode("utf-8", "surrogatepass")
+            continue
         value = value_of(source, request, subject)
         if value:
             return value
@@ -161,38 +167,43 @@ class Layer:
             return DECIDED, self.everybody, b""
         if self.by_key:
             return HASHED, 0, b""
-        digest = self._unit(request)
+        assigner = self._assigner
+        if self._links is None:
+            unit = unit_of(self._units, request, self._subject)
+            digest = None if unit is None else assigner.digest(unit)
+        else:
+            digest = self._linked(request, self._links)
         if digest is None:
             return NO_UNIT, 0, b""
-        return HASHED, self._assigner.pick(digest), digest if self.counting else b""
+        return HASHED, assigner.pick(digest), digest if self.counting else b""
 
     def choose_by_key(self, key: bytes) -> tuple[int, bytes]:
         """The place of the arm of `key`, and its digest as a unit if it counts."""
         digest = self._assigner.digest(_BY_KEY + key)
         return self._assigner.pick(digest), digest if self.counting else b""
 
-    def _unit(self, request: Request) -> bytes | None:
-        """The digest of the request's unit."""
-        if self._links is None:
-            unit = unit_of(self._units, request, self._subject)
-            return None if unit is None else self._assigner.digest(unit)
-        digests = [
-            self._assigner.digest(value)
-            for source in self._units
-            if (value := value_of(source, request, self._subject)) is not None
-        ]
-        return unit_in_use(digests, self._links) if digests else None
+    def _linked(self, request: Request, links: Links) -> bytes | None:
+        """The digest of the unit in whose place the request's units are used."""
+        digests = [self._assigner.digest(value) for _, value in self._carried(request)]
+        return unit_in_use(digests, links) if digests else None
+
+    def _carried(self, request: Request) -> list[tuple[UnitSource, bytes]]:
+        """The units that the request carries, the preferred one first."""
+        found = ((source, value_of(source, request, self._subject)) for source in self._units)
+        return [(source, value) for source, value in found if value is not None]
 
     def account(self, request: Request, canary: TrustRule) -> Account:
         """The same as `choose` with the reasons."""
         how, place, _ = self.choose(request, canary)
         source, linked = None, False
         if how == HASHED and not self.by_key:
-            carried = [one for one in self._units if value_of(one, request, self._subject) is not None]
-            used = self._unit(request)
-            digests = {self._assigner.digest(value_of(one, request, self._subject) or b""): one for one in carried}
-            source = digests.get(used or b"")
-            linked = source is not carried[0]
+            carried = self._carried(request)
+            source = carried[0][0]
+            if self._links is not None:
+                used = self._linked(request, self._links)
+                by_digest = {self._assigner.digest(value): one for one, value in carried}
+                preferred, source = source, by_digest.get(used or b"")
+                linked = source is not preferred
         arm = "" if how == HASHED and self.by_key else self.experiment.arms[place].name
         return Account(self.experiment, HOW[how], arm, source, linked, self.overlay, self.weights)
 
