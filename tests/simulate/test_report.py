@@ -89,6 +89,36 @@ def test_the_figures_agree_with_each_other(result: SimulationResult) -> None:
     assert result.curve.miss_ratio[-1] == pytest.approx(7 / 300)
 
 
+def test_of_several_experiments_on_a_route_each_has_its_figures(tmp_path: Path) -> None:
+    def on(name: str, policy: str) -> str:
+        return (
+            f"kind: CacheExperiment\nmetadata: {{name: {name}}}\nspec:\n  routeRef: {{name: all}}\n"
+            f"  unit: [{{header: x-user-id}}]\n  arms:\n"
+            f"    - {{name: one, policyRef: {{name: p}}, weight: 50}}\n"
+            f"    - {{name: two, policyRef: {{name: {policy}}}, weight: 50}}"
+        )
+
+    def policy(name: str, spec: str) -> str:
+        return f"kind: CachePolicy\nmetadata: {{name: {name}}}\nspec: {{extends: {{name: p}}, {spec}}}"
+
+    others = (policy("q", "eviction: ttl"), policy("r", "freshness: {staleWhileRevalidate: 5s}"))
+    text = policies(freshness="{}", eviction="lru", more="\n---\n".join((*others, on("e", "q"), on("f", "r"))))
+    simulation = Simulation(
+        tmp_path,
+        [Contender("set", compiled(text))],
+        origin=OriginModel(cache_control="max-age=60"),
+        latency=LatencyModel(),
+        render=wire.render,
+    )
+    for place in range(200):
+        simulation.feed(asked(place * 1.0, user=f"u{place % 40}"))
+    (found,) = simulation.result("t", "csv", 0, []).policies
+    assert {arm.arm for arm in found.arms} == {"one+one", "one+two", "two+one", "two+two"}
+    by_layer = {(arm.experiment, arm.arm): arm.counts.requests for arm in found.layers}
+    assert by_layer.keys() == {("e", "one"), ("e", "two"), ("f", "one"), ("f", "two")}
+    assert by_layer["e", "one"] + by_layer["e", "two"] == by_layer["f", "one"] + by_layer["f", "two"] == 200
+
+
 @given(st.lists(st.floats(0, 1e6, allow_subnormal=False), min_size=1, max_size=300))
 def test_quantiles(values: list[float]) -> None:
     found, half = Quantiles(), Quantiles()

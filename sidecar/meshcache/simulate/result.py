@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from meshcache.decisions import CollapseOutcome, TierName
-from meshcache.simulate.tally import Tally
+from meshcache.simulate.tally import Arm, Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from meshcache.simulate.replay import Replay
-    from meshcache.simulate.tally import Arm
 
 
 class TierHits(msgspec.Struct, rename="camel"):
@@ -103,6 +104,9 @@ class PolicyResult(msgspec.Struct, rename="camel"):
     """What became of what the origin sent: `stored`, or why it was not."""
     memory: dict[str, TierMemory]
     arms: list[ArmCounts]
+    """By route and by what decides there; of a route with several experiments by combination of arms."""
+    layers: list[ArmCounts]
+    """Where several experiments are on a route: each arm of each, whatever the others' arms. No policy is named."""
     over_time: OverTime
     troubles: dict[str, int]
     """What tiers could not do."""
@@ -174,10 +178,21 @@ def policy_result(name: str, replay: Replay) -> PolicyResult:
             "cold": memory(TierName.COLD, world.cold.max_bytes, world.cold.peak_bytes, None),
         },
         arms=[_arm(arm, tally) for arm, tally in sorted(replay.tallies.items())],
+        layers=[_arm(arm, tally) for arm, tally in sorted(_by_layer(replay.tallies).items())],
         over_time=OverTime(line.start, line.width, line.requests, line.hits),
         troubles=dict(world.hooks.errors),
         missing_units=meter.missing_units,
     )
+
+
+def _by_layer(tallies: Mapping[Arm, Tally]) -> dict[Arm, Tally]:
+    found: dict[Arm, Tally] = {}
+    for combined, tally in tallies.items():
+        # As `policy.selection` joins the names of several.
+        names = combined.experiment.split("+")
+        for experiment, arm in zip(names, combined.arm.split("+"), strict=True) if len(names) > 1 else ():
+            found.setdefault(Arm(combined.route, experiment, arm), Tally()).merge(tally)
+    return found
 
 
 def _arm(arm: Arm, tally: Tally) -> ArmCounts:

@@ -41,14 +41,15 @@ def arm_rows(policy: PolicyResult) -> tuple[list[str], list[Row]]:
                 shown_seconds(arm.counts.latency.p99),
             ],
         )
-        for arm in policy.arms
+        for arm in (*policy.arms, *policy.layers)
     ]
 
 
 def _arm_name(route: str, experiment: str, arm: str, policy: str) -> str:
     if not route:
         return "(not cached)"
-    return f"{experiment}/{arm} ({policy})" if experiment else f"{route} ({policy})"
+    name = f"{experiment}/{arm}" if experiment else route
+    return f"{name} ({policy})" if policy else f"  {name}, all"
 
 
 def _of_policy(policy: PolicyResult) -> dict[str, str]:
