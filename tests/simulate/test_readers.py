@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from meshcache.simulate.lines import BadLines
 from meshcache.simulate.source import Format, Trace, open_trace, recognised
 from meshcache.simulate.stamps import common_log_time, unix_seconds
-from meshcache.simulate.tables import BEGINNING
-from meshcache.simulate.trace import TraceError, TraceRequest
+from meshcache.simulate.trace import BEGINNING, TraceError, TraceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,6 +89,13 @@ def test_tables() -> None:
         read("a,b\n1,2\n", Format.CSV)
     with pytest.raises(TraceError, match="header field that cannot be"):
         read("url,header:a b\n/x,1\n", Format.CSV)
+
+
+def test_urls_of_other_scripts_stay_apart_whatever_the_form() -> None:
+    (json,), _, _ = read('{"path": "/\u00e4\u4e2d"}', Format.JSON)
+    table, _, _ = read("url\n/\u00e4\u4e2d\n/\u00e4\u4e8c\n", Format.CSV)
+    assert json.path == table[0].path == "/\u00e4\u4e2d".encode().decode("latin-1")
+    assert table[0].path != table[1].path
 
 
 def test_oracle_general() -> None:

@@ -36,7 +36,7 @@ def print_eviction(
 
     def take(asked: TraceRequest) -> None:
         length = asked.size if asked.size >= 0 else settings.object_bytes
-        evicting.ask(f"{asked.host}{asked.path}".encode("utf-8", "surrogateescape"), length)
+        evicting.ask(f"{asked.host}{asked.path}".encode("utf-8", "surrogatepass"), length)
 
     read(settings, take)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from meshcache.rfc.fields import is_token
-from meshcache.simulate.stamps import scaled, unix_seconds
+from meshcache.simulate.stamps import unix_seconds
 from meshcache.simulate.trace import UNKNOWN_SIZE, TraceRequest
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ HEADER_PREFIX: Final = "header:"
 _STATUS: Final = re.compile(r"[1-5][0-9]{2}", re.ASCII)
 _SIZE_DIGITS: Final = 15
 _EMPTY: Final = ("", "-")
+_LATEST: Final = 1e11
+"""Unix seconds beyond which no trace was recorded."""
 
 
 def plain_name(name: str) -> str:
@@ -99,41 +101,43 @@ def split_request_line(text: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def request_of(given: Mapping[str, Any], host: str, when: float, fields: tuple[tuple[str, str], ...]) -> TraceRequest:
-    """The request that the parts of a line make, each a text, a number or None.
+def request_of(given: Mapping[str, str], host: str, when: float, fields: tuple[tuple[str, str], ...]) -> TraceRequest:
+    """The request that the parts of a line make; `""` and `-` stand for none.
 
-    `when` is its time where the line has none. Raises `ValueError` for what is no request.
+    `host` and `when` are where and when it goes if the line does not say. Raises `ValueError` for what is no request.
     """
-    method, target = None, _text(given.get("target"))
-    line = given.get("request")
-    if line:
-        method, of_line = split_request_line(str(line))
-        target = target or of_line
-    if target is None:
-        raise ValueError("no URL")
-    host, path = target_of(target, _text(given.get("host")) or host)
-    stamp = given.get("time")
-    if stamp:
-        when = scaled(float(stamp)) if isinstance(stamp, (int, float)) else unix_seconds(str(stamp))
-    if not 0.0 <= when < 1e11:
-        raise ValueError(f"{stamp!r} is no time")
+    get = given.get
+    target, method, line = get("target", ""), get("method", ""), get("request", "")
+    if line not in _EMPTY:
+        of_line = split_request_line(line)
+        method, target = (
+            mine if mine not in _EMPTY else its for mine, its in zip((method, target), of_line, strict=True)
+        )
+    said = get("host", "")
+    host, path = target_of(target, said if said not in _EMPTY else host)
+    stamp, status = get("time", ""), get("status", "")
+    if stamp not in _EMPTY:
+        when = unix_seconds(stamp)
+        if not 0.0 <= when < _LATEST:
+            raise ValueError(f"{stamp!r} is no time")
+    user, control = get("user", ""), get("cache_control", "")
     return TraceRequest(
         when,
         path,
-        size_of(_text(given.get("size")) or ""),
-        status_of(_text(given.get("status")) or "200"),
-        method_of(_text(given.get("method")) or method or "GET"),
+        size_of(get("size", "")),
+        status_of(status) if status not in _EMPTY else 200,
+        method_of(method) if method not in _EMPTY else "GET",
         host,
-        _text(given.get("user")) or "",
-        _text(given.get("cache_control")),
+        user if user != "-" else "",
+        control if control not in _EMPTY else None,
         fields,
     )
 
 
-def _text(value: object) -> str | None:
-    """None for what is empty, or stands for nothing in logs."""
-    if type(value) is str:
-        return None if value in _EMPTY else value
-    if value is None or value in _EMPTY or isinstance(value, (dict, list, bool)):
-        return None
-    return str(value)
+def text_of(value: object) -> str:
+    """A member of a JSON object as a table would have it: a character for each byte, numbers without exponents."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "surrogatepass").decode("latin-1")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return ""
+    return str(value) if isinstance(value, int) else format(value, "f")

@@ -38,7 +38,7 @@ def text_lines(stream: BinaryIO, bad: BadLines) -> Iterator[tuple[int, str]]:
             while line and not line.endswith(b"\n"):
                 line = stream.readline(LONGEST)
             continue
-        # What is no UTF-8 stays what it was, byte by byte.
-        text = line.decode("utf-8", "surrogateescape").strip("\r\n")
+        # A character for each byte, as the cache sees a URL.
+        text = line.decode("latin-1").strip("\r\n")
         if text and not text.isspace():
             yield number, text

@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import msgspec
 
-from meshcache.simulate.fields import NAMES, method_of, plain_name, request_of, size_of, split_request_line, target_of
+from meshcache.simulate.fields import (
+    NAMES,
+    method_of,
+    plain_name,
+    request_of,
+    size_of,
+    split_request_line,
+    target_of,
+    text_of,
+)
 from meshcache.simulate.lines import BadLines, text_lines
 from meshcache.simulate.stamps import common_log_time, unix_seconds
-from meshcache.simulate.trace import TraceRequest
+from meshcache.simulate.trace import BEGINNING, TraceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,13 +95,12 @@ def read_json(stream: BinaryIO, host: str, bad: BadLines) -> Iterator[TraceReque
     """One JSON object a line; what its members may be called is in `NAMES`."""
     for number, text in text_lines(stream, bad):
         try:
-            given = {
-                plain_name(name): value for name, value in _decode(text.encode("utf-8", "surrogateescape")).items()
-            }
+            members = _decode(text.encode("latin-1"))
+            there = {plain_name(name): text_of(value) for name, value in members.items()}
             parts = {
-                part: next((given[name] for name in known if given.get(name) not in (None, "", "-")), None)
+                part: next((there[name] for name in known if there.get(name) not in (None, "", "-")), "")
                 for part, known in NAMES.items()
             }
-            yield request_of(parts, host, float(number), ())
+            yield request_of(parts, host, BEGINNING + number, ())
         except (ValueError, msgspec.DecodeError, RecursionError) as error:
             bad.add(number, str(error))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from meshcache.rfc.fields import is_token
 from meshcache.simulate.fields import HEADER_PREFIX, places, request_of
 from meshcache.simulate.lines import BadLines, text_lines
-from meshcache.simulate.trace import TraceError, TraceRequest
+from meshcache.simulate.trace import BEGINNING, TraceError, TraceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 RECORD: Final = struct.Struct("<IQIq")
 """One request of libCacheSim's oracleGeneral: Unix seconds, object, bytes, and when it is asked for next."""
 _AT_ONCE: Final = 4096
-BEGINNING: Final = 1_700_000_000.0
-"""Unix seconds at which a trace begins that has no times, or counts from 0."""
 _FIRST_TIME: Final = 1e8
 
 
@@ -87,7 +85,7 @@ def _rows(stream: BinaryIO, separator: str, bad: BadLines) -> Iterator[tuple[int
 def read_keys(stream: BinaryIO, host: str, bad: BadLines, *, rate: float) -> Iterator[TraceRequest]:
     """One key a line, `rate` of them in a second."""
     for count, (_, text) in enumerate(text_lines(stream, bad)):
-        yield TraceRequest(BEGINNING + count / rate, f"/{text.strip()}", host=host)
+        yield TraceRequest(BEGINNING + count / rate, f"/{text.strip(' ')}", host=host)
 
 
 def read_oracle(stream: BinaryIO, host: str, bad: BadLines) -> Iterator[TraceRequest]:

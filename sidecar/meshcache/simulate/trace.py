@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from meshcache.message import Field
 
-UNKNOWN_SIZE = -1
+UNKNOWN_SIZE: Final = -1
+BEGINNING: Final = 1_700_000_000.0
+"""Unix seconds at which a trace begins that has no times, or counts from 0."""
 
 
 class TraceRequest(NamedTuple):
