@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from meshcache.experiment.links import unit_in_use
-from meshcache.extproc.links import LinkFollower
+from meshcache.extproc.assembly import build
+from meshcache.extproc.control import WorkerOptions
+from meshcache.extproc.links import LinkFollower, SharedLinks
+from meshcache.message import Headers, Request
+from meshcache.observe.logs import get_logger
+from meshcache.observe.metrics import Metrics
+from meshcache.policy.documents import Documents
 from meshcache.tiers.link_exchange import STREAM, LinkTeller
-from meshcache.tiers.link_table import LinkTable
+from meshcache.tiers.link_table import FILE_NAME, Link, LinkTable
 from meshcache.tiers.redis import RedisTier
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from policy_texts import experiment, policies
 
 pytestmark = pytest.mark.e2e
 
@@ -81,3 +86,33 @@ async def test_foreign_things_in_the_stream_and_a_store_that_is_away(valkey: Any
     assert await other.knows(b"d" * 16)
     for each in (pod, other):
         await each.close()
+
+
+async def test_from_a_worker_of_one_pod_to_the_table_of_another(valkey: Any, tmp_path: Path) -> None:
+    on = experiment().replace("{header: x-user-id}", "{header: x-user-id}, {cookie: sid}")
+    documents = Documents.of([("a.yaml", policies(more=on))])
+    options = [
+        WorkerOptions(index=0, workers=1, socket_path="", data_dir=str(tmp_path / name), warm_url=valkey.unix_url)
+        for name in ("one", "other")
+    ]
+    service = await build(options[0], Metrics(), get_logger())
+    await asyncio.to_thread(service.install, documents, 1)
+    wanted = False
+    other = SharedLinks(options[1], lambda: wanted)
+    other.start()
+    told: list[Link] = []
+    tell = service._links.on_new
+    service._links.on_new = lambda link: (told.append(link), tell(link))
+    service._cache.snapshot.select(Request("GET", "h", "/", Headers([("cookie", "sid=1")])))
+    (link,) = told
+    table = LinkTable(tmp_path / "other" / FILE_NAME)
+    await asyncio.sleep(0.3)
+    assert not table.open_existing()
+    wanted = True
+    for _ in range(500):
+        if table.open_existing() and table.find(link.unit):
+            break
+        await asyncio.sleep(0.01)
+    assert table.find(link.unit) == (link.unit, False)
+    await other.stop()
+    await service.close()
