@@ -111,7 +111,7 @@ def flagged(weights: tuple[float, ...], truth: tuple[float, ...], seed: int) -> 
     """Whether the sequential test flags a split, looked at from 20 to half a million units."""
     rng = np.random.default_rng(seed)
     units = np.zeros(len(weights), np.int64)
-    for step in range(90):
+    for step in range(100):
         units += rng.multinomial(int(20 * 1.08**step), truth)
         if sample_ratio(units.tolist(), weights, MISMATCH_ALPHA).flagged:
             return True
