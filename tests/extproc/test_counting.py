@@ -389,6 +389,7 @@ def test_what_was_counted_survives_the_process_that_counted_it(tmp_path: Path) -
     assert np.all(found[1].latency.sum(axis=1) >= found[1].counters[:, :, 0].sum(axis=1) - 2)
 
 
-def test_workers_do_without_numpy() -> None:
-    code = "import sys, meshcache.extproc.worker; assert not {'numpy', 'scipy'} & set(sys.modules)"
+@pytest.mark.parametrize("process", ["worker", "supervisor"])
+def test_numpy_is_not_loaded_where_nothing_is_counted(process: str) -> None:
+    code = f"import sys, meshcache.extproc.{process}; assert not {{'numpy', 'scipy'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -114,5 +114,10 @@ def account_of(
     exposures: Sequence[Exposure], tallies: Mapping[str, Tally], cost: float, clock: Callable[[], float]
 ) -> Account | None:
     """The account of a request with these exposures; None where none of them is counted."""
+    if len(exposures) == 1:
+        # As it is as a rule.
+        (one,) = exposures
+        tally = tallies.get(one.experiment)
+        return None if tally is None else Account(((tally, one),), cost, clock)
     places = [(tallies[one.experiment], one) for one in exposures if one.experiment in tallies]
     return Account(places, cost, clock) if places else None

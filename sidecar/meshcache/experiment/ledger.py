@@ -218,7 +218,7 @@ class Book:
         self._latency[arm * BINS + found] += 1
         # One request of the bucket and window.
         self._draw = draw = (self._draw * _MULTIPLIER + _INCREMENT) & _WORD
-        window = window_of(now)
+        window = int(now / WINDOW_SECONDS)
         word = window << WINDOW_SHIFT | draw >> 42 << _DRAW_SHIFT | found
         windows = self._windows
         slot = row * RING + window % RING
