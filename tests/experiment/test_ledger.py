@@ -83,16 +83,13 @@ def test_the_parts_of_a_book_agree(asked: list[tuple[Exposure, Observation, floa
         assert int((arm.hits_hot + arm.hits_warm + arm.hits_cold).sum()) == sum(seen.tier > 0 for _, seen in mine)
 
 
-def test_a_unit_counts_once_and_can_be_taken_out() -> None:
+def test_a_unit_counts_once() -> None:
     book = Book.in_memory(ARMS)
     random = Random(1)
     units = [unit(random) for _ in range(50)]
     for one in units * 3:
         book.count(Exposure("e", 2, one), Observation(), NOW)
     assert [arm.units for arm in totals(book)] == [0, 0, 50]
-    book.forget(units[0])
-    book.forget(unit(random))
-    assert totals(book)[2].units == 49
 
 
 def test_a_book_of_another_form_is_refused() -> None:

@@ -15,11 +15,13 @@ to the bin, whose rank (24 more bits of the digest) is highest, as `rank << 8 | 
   a key of its own. So given the units that came, which of them is the highest of a bin says nothing of its arm: each
   bin that is not empty is one independent draw of an arm by the arms' shares, and the numbers of bins by arm are
   multinomial, exactly, for any number of units. (Two units of one bin and one rank are told apart by their arm, which
-  happens to one unit in 2^24.)
+  happens to one unit in 2^24.) A bin goes to another arm when a higher unit comes, which is a new draw: with n units it
+  has happened about log(n / SAMPLE_BINS) times. A sequential test takes no harm from that, as was seen in simulation:
+  of 240 fair splits, looked at 120 times while units came to 64 for each bin, one at 1 % flagged 2.
 - With n units the ranks of a bin are the greatest of about n / SAMPLE_BINS uniform numbers, from which
   `counted.units_of` estimates n: exact while no two units share a bin, within 0.4 % (one standard error) beyond.
 
-Nothing in a book tells who a unit is: the digests are keyed, and 24 bits of them are kept.
+Nothing in a book tells who a unit is: the digests are keyed, and 24 bits of them are kept, until the epoch is removed.
 
 Counts are written in place by 8-byte stores. A process that is killed loses at most the rest of the request that it
 was counting.
@@ -242,9 +244,3 @@ class Book:
         self._counters[at + _ORIGIN_REQUESTS] += requests
         self._counters[at + _ORIGIN_BYTES] += size
         self._counters[at + _COST] -= round(cost * 1e6)
-
-    def forget(self, unit: bytes) -> None:
-        """Take a unit out of the sample, if it is there; what is counted of it says nothing of it alone."""
-        _, place, rest = _UNIT.unpack_from(unit)
-        if self._sample[place] >> 8 == rest >> 8:
-            self._sample[place] = 0
