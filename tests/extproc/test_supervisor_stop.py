@@ -103,7 +103,7 @@ async def main():
     data = Path({str(bench.data)!r})
     worker = WorkerOptions(index=0, workers=2, socket_path="", data_dir=str(data), log_level="warning")
     structlog.configure(logger_factory=structlog.WriteLoggerFactory(file=sys.stderr))
-    options = SupervisorOptions(data, data / "run", 2, worker, lambda budget: 1.0)
+    options = SupervisorOptions(data, data / "run", 2, worker, lambda budget, wait: 1.0)
     s = Supervisor(options, FolderSource({str(bench.policies)!r}), "p", structlog.get_logger(), {STUB!r})
     s.load()
     s.start()
