@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import struct
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,6 +144,14 @@ def test_packed_files_and_what_is_none(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be"), open_trace(path) as trace:
         list(trace.requests())
     with pytest.raises(TraceError, match="No such file"), open_trace(tmp_path / "absent"):
+        pass
+
+
+def test_zstandard_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(TraceError, match="pip install zstandard"), open_trace(path):
         pass
 
 
