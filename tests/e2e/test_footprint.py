@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 from policy_sets import POLICIES
-from running_mesh import Mesh
+from running_mesh import Mesh, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 MIB = 1 << 20
+JUDGED = """routeRef: {name: tested}
+  warmup: 0s
+  primary: {metric: hitRatio, direction: increase}
+  guardrails: [{metric: latencyP99, maxIncrease: {relative: 20%}}]"""
 
 
 def resident(pid: int) -> int:
@@ -29,8 +34,18 @@ async def test_idle_processes_take_what_the_limits_of_pods_count_on(make_folder)
     try:
         await mesh.serve("--workers", "2")
         supervisor = (await mesh.status())["pid"]
-        assert resident(supervisor) < 80 * MIB
+        assert resident(supervisor) < 100 * MIB
         for pid in await mesh.worker_pids():
             assert resident(pid) < 95 * MIB
+        # What an experiment is judged by is loaded when there is one, and stays.
+        await mesh.put_policies(POLICIES.replace("routeRef: {name: tested}", JUDGED))
+        transport = httpx.AsyncHTTPTransport(uds=str(mesh.data / "run" / "admin.sock"))
+        async with httpx.AsyncClient(transport=transport, base_url="http://meshcache", timeout=30) as client:
+
+            async def judged() -> bool:
+                return bool((await client.get("/experiments/comparison")).json().get("estimates"))
+
+            assert await eventually(judged, 30)
+        assert resident(supervisor) < 125 * MIB
     finally:
         await mesh.stop()

@@ -66,6 +66,16 @@ PARTS = (
         ["proofs.statistics"],
     ),
     Part("simulate", "a million requests are replayed against a policy in less than a minute", ["proofs.simulation"]),
+    Part(
+        "deciders",
+        "never two decide, and a worse candidate is taken back whatever is killed",
+        _tests(
+            "tests/extproc/test_decider.py",
+            "tests/extproc/test_decider_stopped.py",
+            "tests/experiment/test_plan.py",
+            "tests/e2e/test_decided_experiments.py",
+        ),
+    ),
     Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
 )
 

@@ -10,7 +10,7 @@ from meshcache.experiment.findings import ArmNumbers, alpha, needed_units, stage
 from meshcache.experiment.guardrails import standing
 from meshcache.experiment.overlay import Phase
 from meshcache.experiment.plan import weights_of
-from meshcache.experiment.state import Decision, known
+from meshcache.experiment.state import Decided, Decision, known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,7 +220,7 @@ def missing(experiment: Experiment, record: Record | None, findings: Findings | 
         left = record.stage_since + experiment.ramp[record.stage].seconds - now
         if left > 0 and (not last or experiment.on_win == "promote"):
             waits.append(f"the end of the stage, in {left:.0f} s")
-    if last and experiment.primary is not None and _primary_state(experiment, findings) == "Inconclusive":
+    if last and experiment.primary is not None and _primary_state(experiment, record, findings) == "Inconclusive":
         waits.append(f"a difference in {experiment.primary.metric} that is beyond doubt")
     return waits
 
@@ -261,7 +261,7 @@ def _estimates(
     found = []
     if experiment.primary is not None and findings.primary is not None:
         wanted = "increase" if experiment.primary.increase else "decrease"
-        state = _primary_state(experiment, findings)
+        state = _primary_state(experiment, record, findings)
         found.append(
             _estimate(
                 findings.primary,
@@ -320,8 +320,11 @@ def _estimate(
     )
 
 
-def _primary_state(experiment: Experiment, findings: Findings) -> str:
+def _primary_state(experiment: Experiment, record: Record | None, findings: Findings) -> str:
     primary, estimate = experiment.primary, findings.primary
+    if record is not None and record.told:
+        # What was beyond doubt at one look is so for good: bounds hold at all looks together.
+        return "Better" if record.told == Decided.WON else "Worse"
     if primary is None or estimate is None or findings.least_units < needed_units(experiment):
         return "Inconclusive"
     low, high = (estimate.low, estimate.high) if primary.increase else (-estimate.high, -estimate.low)
