@@ -58,6 +58,19 @@ async def _stored(mesh: Mesh, path: str) -> bool:
     return await mesh.settled(path)
 
 
+@pytest.mark.parametrize("kind", ["urls", "tags"])
+async def test_nothing_is_known_of_a_resource_whose_variants_are_all_purged(local, admin, origin, path, name, kind):
+    fields = [("cache-control", "max-age=60"), ("vary", "accept-language"), ("cache-tag", name)]
+    origin.script(path, reply(200, fields, b"one"))
+    languages = [{"accept-language": one} for one in ("de", "en", "fr", "it")]
+    for language in languages[:2]:
+        assert await local.settled(path, language)
+    assert verdict(await local.get(path, languages[2])).fwd == "vary-miss"
+    value = local.base + path if kind == "urls" else name
+    await admin.settled(await admin.purge(**{kind: [value]}))
+    assert verdict(await local.get(path, languages[3])).fwd == "uri-miss"
+
+
 @pytest.mark.timeout(1200)
 async def test_races_of_purges_with_requests(local, origin, path, name):
     content = Changing(origin, path, f"tag-{name}")

@@ -14,6 +14,7 @@ from tier_helpers import CountingHooks, entry, key, limits, resource, response
 from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.chunks import digest, owner_of
 from meshcache.engine.purges import PurgeKind
+from meshcache.engine.records import VariantIndex
 from meshcache.tiers.board import Board
 from meshcache.tiers.lmdb import LmdbTier
 from meshcache.tiers.memory import MemoryTier
@@ -127,6 +128,35 @@ async def test_a_write_that_waits_is_not_made_after_a_purge(pod, worker):
     worker.purges.load()
     await worker.stack.drain(5)
     assert worker.hooks.dropped[WARM, "purged"] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "dead"),
+    [
+        (PurgeKind.ALL, "", True),
+        (PurgeKind.ROUTE, "shop", True),
+        (PurgeKind.ROUTE, "other", False),
+        (PurgeKind.REVISION, "7", True),
+        (PurgeKind.SUBJECT, b"person".hex(), True),
+        (PurgeKind.TAG, "t", True),
+        (PurgeKind.TAG, "u", False),
+    ],
+)
+async def test_a_list_of_variants_goes_with_the_last_of_them(pod, worker, kind, value, dead):
+    index = VariantIndex(b"key", (("accept",),), "shop", b"person", "7", ("t",))
+    await worker.store(1, HOT, WARM, record=index)
+    pod.purge(kind, value)
+    await worker.purges.catch_up()
+    assert (worker.hot() is None) == dead
+    assert ((await worker.find()).record is None) == dead
+
+
+async def test_a_soft_purge_leaves_the_list_of_variants(pod, worker):
+    await worker.store(1, HOT, WARM, record=VariantIndex(b"key", (("accept",),), tags=("t",)))
+    pod.purge(PurgeKind.TAG, "t", soft=True)
+    await worker.purges.catch_up()
+    assert worker.hot() is not None
+    assert (await worker.find()).record is not None
 
 
 async def test_a_copy_of_a_lower_tier_is_born_when_it_was_judged(pod, worker):

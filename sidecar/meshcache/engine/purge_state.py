@@ -14,7 +14,7 @@ import msgspec
 from meshcache.engine.purges import ALIVE, DEAD, Keying, Labels, PurgeKind, Rule, RuleTable, Verdict, labels_of
 
 if TYPE_CHECKING:
-    from meshcache.engine.records import StoredResponse
+    from meshcache.engine.records import Record
 
 Born = tuple[int, int]
 """When an entry was born: the generation of the pod that asked for it, and that of the fleet's log."""
@@ -130,7 +130,7 @@ class PurgeState:
             self.owed[rule.uid] = rule
             self._owed.add(rule, 1)
 
-    def verdict(self, born: Born, entry: StoredResponse | Labels, *, shared: bool) -> Verdict:
+    def verdict(self, born: Born, entry: Record | Labels, *, shared: bool) -> Verdict:
         """What the rules say of an entry; `shared`: it was read from a store into which other pods write, too.
 
         What this pod keeps for itself is of its own making, even if a copy: it was judged when it was copied.
@@ -160,5 +160,5 @@ class PurgeState:
             self._owed.add(rule, 1)
 
 
-def _labels(entry: StoredResponse | Labels) -> Labels:
+def _labels(entry: Record | Labels) -> Labels:
     return entry if isinstance(entry, Labels) else labels_of(entry)

@@ -25,7 +25,7 @@ from meshcache.rfc.tags import is_tag
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from meshcache.engine.records import StoredResponse
+    from meshcache.engine.records import Record
     from meshcache.policy.compiled import KeySpec
 
 
@@ -98,8 +98,8 @@ _NO_PLACE: Final = (b"", b"", "", "")
 _URI_CHARACTERS: Final = "!#$%&'()*+,/:;=?@[]~\"<>\\^`{|}"
 
 
-def labels_of(stored: StoredResponse) -> Labels:
-    """The labels of a stored response."""
+def labels_of(stored: Record) -> Labels:
+    """The labels of a stored response, or those that all of a list of variants have."""
     parts = key_parts(stored.key)
     if parts is None:
         spec, resource, host, path = _NO_PLACE

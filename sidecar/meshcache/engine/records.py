@@ -77,6 +77,12 @@ class VariantIndex(msgspec.Struct, tag="v", frozen=True, array_like=True):
 
     key: bytes
     field_sets: tuple[tuple[str, ...], ...]
+    route: str = ""
+    """As of the variants, which share it with the key; so do the next two."""
+    subject: bytes = b""
+    revision: str = ""
+    tags: tuple[str, ...] = ()
+    """Those that all variants have had: a purge of one of them leaves none."""
 
 
 Record = StoredResponse | VariantIndex

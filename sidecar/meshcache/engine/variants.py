@@ -10,6 +10,7 @@ from meshcache.rfc.vary import selecting_names, selecting_values
 
 if TYPE_CHECKING:
     from meshcache.engine.key import CacheKey
+    from meshcache.engine.records import StoredResponse
     from meshcache.message import Headers
     from meshcache.rfc.vary import Selecting
 
@@ -43,8 +44,20 @@ def variant_keys(key: CacheKey, index: VariantIndex, request: Headers) -> list[t
     return keys
 
 
-def with_field_set(key: CacheKey, index: VariantIndex | None, names: tuple[str, ...]) -> VariantIndex:
-    """`index` with `names` in front; the oldest set goes when there are too many."""
-    known = index.field_sets if index is not None else ()
+def with_variant(index: VariantIndex | None, variant: StoredResponse) -> VariantIndex:
+    """`index` with the names of what `variant` was selected by in front; the oldest set goes when there are too many.
+
+    `index` itself when it says all of that already.
+    """
+    names = tuple(name for name, _ in variant.selecting)
+    known: tuple[tuple[str, ...], ...] = ()
+    tags = variant.tags
+    if index is not None:
+        known = index.field_sets
+        tags = tuple(tag for tag in index.tags if tag in variant.tags)
+        if known[0] == names and tags == index.tags:
+            return index
     others = tuple(other for other in known if other != names)
-    return VariantIndex(key=key.material, field_sets=(names, *others)[:MOST_FIELD_SETS])
+    return VariantIndex(
+        variant.key, (names, *others)[:MOST_FIELD_SETS], variant.route, variant.subject, variant.revision, tags
+    )

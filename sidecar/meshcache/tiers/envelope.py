@@ -125,7 +125,8 @@ def held_size(record: Record) -> int:
             fields = sum(map(len, chain.from_iterable(record.fields)))
             return len(record.body) + len(record.key) + fields + sum(map(len, record.chunks))
         case VariantIndex():
-            return len(record.key) + sum(len(name) for names in record.field_sets for name in names)
+            names = sum(len(name) for names in record.field_sets for name in names)
+            return len(record.key) + names + sum(map(len, record.tags))
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,9 @@ def entry_size(entry: HotEntry) -> int:
             size += getsizeof(record.field_sets)
             for names in record.field_sets:
                 size += getsizeof(names) + sum(map(getsizeof, names))
+            size += getsizeof(record.subject)
+            if record.tags:
+                size += getsizeof(record.tags) + sum(map(getsizeof, record.tags))
     return size
 
 

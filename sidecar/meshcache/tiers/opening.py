@@ -135,8 +135,6 @@ class Opener:
         if not purges.current() or (shared and not purges.knows(read.purges)):
             self._hooks.entry_refused(tier, "purge-unread")
             return None
-        if not isinstance(record, StoredResponse):
-            return ALIVE
         verdict = purges.verdict(born_of(envelope.epoch), record, shared=shared)
         if verdict.dead:
             self._hooks.entry_refused(tier, "purged")

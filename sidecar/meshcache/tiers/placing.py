@@ -144,8 +144,7 @@ class Placer:
 
     def _is_purged(self, entry: Entry) -> bool:
         """Whether a rule in effect has killed `entry` before it is written."""
-        record = entry.record
-        return isinstance(record, StoredResponse) and self._purges.verdict(entry.epochs.born, record).dead
+        return self._purges.verdict(entry.epochs.born, entry.record).dead
 
     async def _overtaken(self, tier: Tier, entry: Entry, yields_to: Callable[[StoredResponse], bool]) -> bool:
         """Whether another process has stored something meanwhile that is to stay; then memory forgets `entry` as well.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meshcache.engine.purges import Verdict
+    from meshcache.engine.records import Record
     from meshcache.policy.compiled import KeySpec
     from meshcache.tiers.board import Board
     from meshcache.tiers.memory import MemoryTier
@@ -78,7 +79,7 @@ class Purges:
             self._catching_up = asyncio.get_running_loop().create_task(self.catch_up())
         return False
 
-    def verdict(self, born: Born, stored: StoredResponse, *, shared: bool = False) -> Verdict:
+    def verdict(self, born: Born, stored: Record, *, shared: bool = False) -> Verdict:
         """What the rules in effect say of an entry; see `PurgeState.verdict`. Ask `current` first."""
         return self._state.verdict(born, stored, shared=shared)
 

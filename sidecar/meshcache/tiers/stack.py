@@ -353,15 +353,13 @@ class TierStack:
             return None
         if entry.checked == purges.generation:
             return entry
-        record = entry.record
-        if isinstance(record, StoredResponse):
-            verdict = purges.verdict(entry.born, record)
-            if verdict.dead:
-                self._hooks.entry_refused(TierName.HOT, "purged")
-                self.memory.delete(key)
-                return None
-            if verdict.stale_since != entry.stale_since:
-                entry.stale_since, entry.memo = verdict.stale_since, None
+        verdict = purges.verdict(entry.born, entry.record)
+        if verdict.dead:
+            self._hooks.entry_refused(TierName.HOT, "purged")
+            self.memory.delete(key)
+            return None
+        if verdict.stale_since != entry.stale_since:
+            entry.stale_since, entry.memo = verdict.stale_since, None
         entry.checked = purges.generation
         return entry
 

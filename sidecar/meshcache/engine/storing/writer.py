@@ -21,7 +21,7 @@ from meshcache.engine.ranges.parts import (
 )
 from meshcache.engine.records import Entry, StoredResponse
 from meshcache.engine.storing.succession import SLOW_SECONDS, is_error, yields
-from meshcache.engine.variants import with_field_set
+from meshcache.engine.variants import with_variant
 
 if TYPE_CHECKING:
     from meshcache.engine.judge import Judgement
@@ -66,11 +66,10 @@ class Writer:
             # it has to replace wherever that would be found first.
             tier = held if target.index is None else TierName.HOT
             return self._write(target, target.key.storage, record, judgement, tier, known)
-        names = tuple(name for name, _ in record.selecting)
         storage = variant_key(target.key.storage, record.selecting)
         outcome = self._write(target, storage, record, judgement, held, known)
         if outcome == STORED:
-            self._list(target, names)
+            self._list(target, record)
         return outcome
 
     def _part(self, target: Target, part: StoredResponse, replacing: Candidate | None) -> str:
@@ -105,7 +104,7 @@ class Writer:
         held = None if replacing is None else replacing.tier
         outcome = self._write(target, place, merged, judgement, held if entry is None else TierName.HOT, base)
         if outcome == STORED and names:
-            self._list(target, names)
+            self._list(target, merged)
         return outcome
 
     def _write(
@@ -140,12 +139,12 @@ class Writer:
     def _stays(self, record: StoredResponse, freshness: Freshness, held: StoredResponse) -> bool:
         return yields(record, held, freshness, self._clock()) is not None
 
-    def _list(self, target: Target, names: tuple[str, ...]) -> None:
-        """Put `names` in front in the list of the resource's variants, where they are not."""
-        known = target.index
-        if known is not None and known.field_sets[0] == names:
+    def _list(self, target: Target, variant: StoredResponse) -> None:
+        """Have the list of the resource's variants say how to find `variant`, and what they can be purged by."""
+        index = with_variant(target.index, variant)
+        if index is target.index:
             return
-        index, tiers = with_field_set(target.key, known, names), tiers_of(target, TierName.HOT)
+        tiers = tiers_of(target, TierName.HOT)
         expires_in = _longest_residence(target.policy)
         self._stack.store(entry_of(target, target.key.storage, index, tiers, self._clock(), expires_in))
 
