@@ -59,6 +59,15 @@ _BY_MEMORY: Final = frozenset({signal.SIGBUS, signal.SIGSEGV})
 """How a process ends that reads a damaged LMDB file: it would again, and so would each one that follows it."""
 
 COMMAND: Final = (sys.executable, "-m", "meshcache.extproc.worker")
+_ALLOCATOR: Final = {
+    # By default each of a worker's threads (gRPC's, those of the stores) may have a heap of its own.
+    "MALLOC_ARENA_MAX": "2",
+    # By default the first large block that is freed raises both bounds: from then on bodies lie on the heap, between
+    # what stays for long, and a heap that has once held many of them is not given back to the system.
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+}
+"""How the GNU C library hands out memory in workers, where the environment does not say otherwise."""
 
 
 class WorkerProcess:
@@ -216,6 +225,7 @@ class WorkerProcess:
                     str(os.getpid()),
                     stdin=asyncio.subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
+                    env=_ALLOCATOR | os.environ,
                     # A group of its own: what a terminal sends to the supervisor's group is not for workers.
                     process_group=0,
                 )

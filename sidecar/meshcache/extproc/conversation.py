@@ -272,6 +272,7 @@ class ExternalProcessor:
             elif kind == "response_body":
                 account.received(len(message.response_body.body))
                 last = message.response_body.end_of_stream
+            await _see_a_reset()
             await Unbroken(context.write(reply))
             if last:
                 return
@@ -292,6 +293,7 @@ class ExternalProcessor:
                     see = rest_of(exchange.account, self._edge.response_of(message))
                     reply, last = wire.UNCHANGED[see], see is wire.See.NOTHING
             try:
+                await _see_a_reset()
                 await Unbroken(context.write(reply))
             finally:
                 # The client need not wait for the response to be stored, and if he leaves now it is complete still.
@@ -360,3 +362,12 @@ class ExternalProcessor:
             # Trailers end a body whose last chunk did not say so.
             return wire.PASS_RESPONSE_TRAILERS, True
         return _PASS.get(kind, wire.PASS_REQUEST), False
+
+
+async def _see_a_reset() -> None:
+    """Let a reset that has come with the message that was just read cancel this task.
+
+    An origin that breaks off, and a client that leaves, are seen so: a head or a piece of the body, and the reset right
+    behind it. What is written to a stream that was reset fails, and gRPC gives nothing back of what fails.
+    """
+    await asyncio.sleep(0)
