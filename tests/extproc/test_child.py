@@ -48,5 +48,28 @@ async def test_a_warm_file_that_may_have_killed_a_worker_is_given_up(tmp_path, n
     assert current.exists() is stays
 
 
+@pytest.mark.parametrize("given", [None, "7"])
+async def test_how_memory_is_handed_out_is_the_operators_to_change(tmp_path, monkeypatch, given):
+    if given is None:
+        monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    else:
+        monkeypatch.setenv("MALLOC_ARENA_MAX", given)
+    ended = asyncio.Event()
+    said = tmp_path / "said"
+    worker = WorkerProcess(
+        WorkerOptions(index=0, workers=1, socket_path=str(tmp_path / "w.sock"), data_dir=str(tmp_path)),
+        policies=lambda: Policies(1, "", ()),
+        restarted=ended.set,
+        log=structlog.get_logger(),
+        command=(sys.executable, "-c", f"import os; open({str(said)!r}, 'w').write(os.environ['MALLOC_ARENA_MAX'])"),
+    )
+    keeping = asyncio.create_task(worker.keep())
+    async with asyncio.timeout(10):
+        await ended.wait()
+    worker.kill()
+    await keeping
+    assert said.read_text() == (given or "2")
+
+
 async def test_there_need_be_no_warm_file(tmp_path):
     await ends_by(signal.SIGSEGV, tmp_path)

@@ -49,6 +49,12 @@ class Slow:
         self.task.cancel()
         await asyncio.sleep(0.02)
 
+    async def send_and_reset(self, message: ProcessingRequest) -> None:
+        """The reset comes right behind the message: both are there before the task goes on."""
+        self._messages.put_nowait(message)
+        asyncio.get_running_loop().call_soon(self.task.cancel)
+        await asyncio.sleep(0.02)
+
     async def ended(self) -> None:
         with pytest.raises(asyncio.CancelledError):
             await self.task
@@ -123,6 +129,24 @@ async def test_a_client_that_leaves_at_any_time_strands_nobody(processor: Extern
     await follower.ended()
     last = await begun(processor)
     assert last.replies[-1].immediate_response.body == b"whole"
+
+
+async def test_nothing_is_written_to_a_stream_whose_reset_came_with_a_message(
+    processor: ExternalProcessor, rig: Rig
+) -> None:
+    early, late, last = await begun(processor), await begun(processor), await begun(processor)
+    await early.send_and_reset(fresh())
+    assert early.kinds == ["request_headers"]
+    assert late.kinds == ["hold", "request_headers"]
+    await late.send(fresh())
+    await late.send_and_reset(body(b"ha"))
+    assert late.kinds == ["hold", "request_headers", "response_headers"]
+    await last.send(fresh(), body(b"wh"))
+    await last.send_and_reset(body(b"ole", end=True))
+    assert last.kinds == ["hold", "request_headers", "response_headers", "response_body"]
+    for stream in (early, late, last):
+        await stream.ended()
+    assert (await rig.get()).body == b"whole", "what came whole is stored, whoever left"
 
 
 async def test_a_leader_whose_answer_breaks_the_engine_strands_nobody(
