@@ -58,6 +58,7 @@ def findings(
     units: int = 1000,
     requests: int = 10_000,
     mismatch: bool = False,
+    p_value: float = nan,
 ) -> Findings:
     return Findings(
         epoch=record.epoch,
@@ -66,4 +67,5 @@ def findings(
         guardrails=(errors, latency),
         primary=hits,
         mismatch=mismatch,
+        p_value=p_value,
     )

@@ -84,6 +84,14 @@ def test_units_that_are_spread_otherwise_than_the_weights_say_are_a_mismatch() -
     assert found.arm_units == (80_000, 10_000, 8_000)
 
 
+def test_a_mismatch_that_was_seen_is_not_taken_back() -> None:
+    fair = totals(arm(2, 1000, 0.9), arm(3, 1000, 0.9))
+    found = judge(OF, 7, WEIGHTS, fair, 1e-6)
+    assert found is not None
+    assert found.mismatch
+    assert found.p_value == 1e-6
+
+
 @pytest.mark.parametrize("nothing", [EpochTotals((), (), 0.0), EpochTotals((ArmTotals(), ArmTotals()), (0, 0), 0.0)])
 def test_where_nothing_is_known_nothing_is_said(nothing: EpochTotals) -> None:
     assert judge(OF, 7, WEIGHTS, nothing) is None

@@ -193,6 +193,21 @@ def test_a_mismatch_of_the_sample_ratio_pauses_and_voids_every_verdict() -> None
     assert course.record.weights == weights
 
 
+def test_the_smallest_p_value_of_an_epoch_is_kept_in_the_record() -> None:
+    course = Course(RAMPED).warm()
+    version = course.record.version
+    course.look(p_value=0.5)
+    assert course.record.version == version
+    course.look(p_value=0.05)
+    assert (course.record.smallest_p, course.record.version) == (0.05, version + 1)
+    course.look(p_value=0.01)
+    assert course.record.smallest_p == 0.05
+    course.look(60.0)
+    assert (course.record.stage, course.record.smallest_p) == (1, 1.0)
+    course.warm().look(mismatch=True, p_value=0.0001)
+    assert (course.record.phase, course.record.smallest_p) == (Phase.PAUSED, 0.0001)
+
+
 def test_the_confidence_is_divided() -> None:
     assert alpha(BASIC) == pytest.approx(0.05 / 3)
     assert alpha(RAMPED) == pytest.approx(0.05 / (2 * 3 + 1))

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from meshcache.policy.compiled import Experiment
 
 
-def judge(experiment: Experiment, epoch: int, weights: Sequence[int], totals: EpochTotals) -> Findings | None:
-    """What `totals` of `epoch`, with the shares `weights`, say; None where nothing is compared or known."""
+def judge(
+    experiment: Experiment, epoch: int, weights: Sequence[int], totals: EpochTotals, smallest_p: float = 1.0
+) -> Findings | None:
+    """What `totals` of `epoch`, with the shares `weights`, say; None where nothing is compared or known.
+
+    `smallest_p` is the least p-value of the sample-ratio test at earlier looks of the epoch.
+    """
     compared = experiment.compare
     if compared is None or len(totals.arms) != len(experiment.arms):
         return None
@@ -40,7 +45,7 @@ def judge(experiment: Experiment, epoch: int, weights: Sequence[int], totals: Ep
             lack="" if found.enough else found.lack.value,
         )
 
-    split = sample_ratio(totals.units, weights, mismatch_alpha(experiment))
+    split = sample_ratio(totals.units, weights, mismatch_alpha(experiment), smallest=smallest_p)
     return Findings(
         epoch=epoch,
         units=(candidate.units, against.units),

@@ -40,6 +40,8 @@ CONFIRM_EVERY: Final = 5.0
 """Seconds after which a clock that runs is confirmed in the record."""
 LONGEST_GAP: Final = 15.0
 """Seconds without a look after which a breach has not been seen without a break."""
+SHARPER: Final = 0.1
+"""The part of the smallest p-value so far at which a smaller one is kept in the record."""
 ABSENCE: Final = 60.0
 """Seconds for which the policies may be without the experiment and it goes on as if nothing had been."""
 
@@ -105,6 +107,8 @@ def step(experiment: Experiment, record: Record, findings: Findings | None, now:
 
 
 def _look(experiment: Experiment, record: Record, findings: Findings, now: float) -> Step:
+    if findings.mismatch or findings.p_value < record.smallest_p * SHARPER:
+        record = msgspec.structs.replace(record, smallest_p=min(record.smallest_p, findings.p_value))
     if findings.mismatch:
         # The arms hold others than they should: whatever they are compared by, it is not the policies.
         evidence = Evidence(p_value=known(findings.p_value), units=findings.arm_units)
@@ -166,6 +170,7 @@ def enter_stage(
         epoch=_next_epoch(record.epoch, now),
         counting=False,
         clocks={},
+        smallest_p=1.0,
         told="",
     )
     after, decisions = _decide(entered, now, what, reason, by=by)
@@ -176,7 +181,7 @@ def _warm(experiment: Experiment, record: Record, now: float) -> Step:
     if now - record.stage_since < experiment.warmup:
         return record, ()
     # What is counted from here on is apart from what the warm-up has shown.
-    record = msgspec.structs.replace(record, epoch=_next_epoch(record.epoch, now), counting=True)
+    record = msgspec.structs.replace(record, epoch=_next_epoch(record.epoch, now), counting=True, smallest_p=1.0)
     return _decide(record, now, Decided.COUNTING, Reason.WARMED_UP, phase=Phase.RUNNING)
 
 

@@ -148,6 +148,8 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     stage_since: float
     version: int
     winner: str = ""
+    smallest_p: float = 1.0
+    """Of the sample-ratio tests of this epoch; falls by tenths, so that records are not written at every look."""
     told: str = ""
     """Of `Won` and `Lost`, what has been reported in this epoch."""
     clocks: dict[str, Clock] = {}

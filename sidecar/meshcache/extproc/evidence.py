@@ -36,7 +36,8 @@ def _judged(
 ) -> tuple[Findings | None, tuple[ArmNumbers, ...]]:
     from meshcache.experiment.judging import judge, numbers
 
-    return judge(experiment, record.epoch, _counted_weights(experiment, record), totals), numbers(totals)
+    weights = _counted_weights(experiment, record)
+    return judge(experiment, record.epoch, weights, totals, record.smallest_p), numbers(totals)
 
 
 def _counted_weights(experiment: Experiment, record: Record) -> tuple[int, ...]:
