@@ -13,7 +13,7 @@ from meshcache.extproc.budgets import WARM_FILE_BYTES, Shares
 from meshcache.extproc.keeper import MAX_SET_BYTES
 from meshcache.policy.compile import compile_documents
 from meshcache.policy.sources import read_files
-from meshcache.tiers import object_folder, presence
+from meshcache.tiers import link_table, object_folder, presence
 from meshcache.tiers.board import Board
 
 ISTIO = Path(__file__).resolve().parents[2] / "istio"
@@ -48,9 +48,10 @@ def size_limit(overlay, name):
 
 
 def maps(tmp_path):
-    """The board and the two presence maps, which all workers share."""
+    """The board, the two presence maps and the links of units, which all workers share."""
     Board(tmp_path / "board").close()
-    return (tmp_path / "board").stat().st_size + 2 * presence._SLOTS
+    links = link_table.BUCKETS * link_table._BUCKET_BYTES
+    return (tmp_path / "board").stat().st_size + 2 * presence._SLOTS + links
 
 
 def idle(overlay, tmp_path):
