@@ -68,3 +68,15 @@ def refresh_cluster_name(text: str) -> str:
         return cluster(text)
     except ValueError as error:
         raise UsageError(f"--refresh-cluster: {error}") from error
+
+
+RunningData = Annotated[Path, typer.Option(metavar="DIR", help="Data folder of the running meshcache.")]
+AdminSocket = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Its admin socket.  [default: <data>/run/admin.sock]", show_default=False),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="File with its token.  [default: <data>/admin.token]", show_default=False),
+]
+ResultAsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

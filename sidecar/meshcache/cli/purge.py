@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshcache.cli.admin_api import AdminApi, decoded, error_of
 from meshcache.cli.app import CommandError
+from meshcache.cli.options import AdminSocket, ResultAsJson, RunningData, TokenFile
 from meshcache.cli.paths import DEFAULT_DATA
 
 if TYPE_CHECKING:
@@ -45,16 +46,10 @@ def purge(
             min=0, max=3600, metavar="SECONDS", help="Seconds to wait until nothing is pending (at least one)."
         ),
     ] = 1.0,
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Data folder of the running meshcache.")] = DEFAULT_DATA,
-    socket: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Its admin socket.  [default: <data>/run/admin.sock]", show_default=False),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File with its token.  [default: <data>/admin.token]", show_default=False),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    data: RunningData = DEFAULT_DATA,
+    socket: AdminSocket = None,
+    token_file: TokenFile = None,
+    as_json: ResultAsJson = False,
 ) -> None:
     """Purge stored answers by URL, prefix, tag, route, subject or revision, in every worker and pod.
 
@@ -82,9 +77,9 @@ def purge(
     )
     if request == PurgeRequest(soft=soft):
         raise typer.BadParameter("name what is to be purged, for example --tag product-17, or --all")
-    admin = _Admin(data, socket, token_file)
-    result = admin.purge(msgspec.json.encode(request), wait)
-    for name in sorted(set(route or ()) - admin.routes):
+    purging = _Purging(AdminApi(data, socket, token_file))
+    result = purging.purge(msgspec.json.encode(request), wait)
+    for name in sorted(set(route or ()) - purging.routes):
         # May be right: what was stored under a route outlives it.
         typer.echo(f"meshcache: note: no route in force is named {name}; `meshcache status` lists them", err=True)
     if (url or prefix) and not result.entries and result.counted:
@@ -111,77 +106,35 @@ def _check(values: dict[str, Many | None]) -> None:
                 raise typer.BadParameter(f"{expected}, got {shown!r}", param_hint=option) from None
 
 
-class _Admin:
-    """The admin API of a running meshcache."""
+class _Purging:
+    """Purges of a running meshcache."""
 
-    def __init__(self, data: Path, socket: Path | None, token_file: Path | None) -> None:
-        from meshcache.admin.token import FILE_NAME
-        from meshcache.cli.paths import admin_socket
-
-        self._data = data
-        self._socket = socket or admin_socket(data)
-        self._token_file = token_file or data / FILE_NAME
+    def __init__(self, admin: AdminApi) -> None:
+        self._admin = admin
         self.routes: frozenset[str] = frozenset()
         """Those in force; known once something was purged."""
 
     def purge(self, body: bytes, wait: float) -> PurgeResult:
-        """Make a purge and wait up to `wait` seconds until nothing is pending."""
-        import httpx
-
-        from meshcache.admin.token import Token, TokenError
+        """Make a purge and wait up to `wait` seconds until nothing is pending. Raises `CommandError`."""
+        from meshcache.extproc.status import Status
 
         until = time.monotonic() + wait
-        try:
-            with httpx.Client(transport=httpx.HTTPTransport(uds=str(self._socket)), timeout=TIMEOUT) as client:
-                # The socket first: without a meshcache there is no token either.
-                status = client.get("http://meshcache/status").raise_for_status()
-                self.routes = _routes(status.content)
-                headers = Token.load(self._token_file).header
-                result = _decoded(client.post("http://meshcache/purge", content=body, headers=headers))
-                while result.pending and time.monotonic() < until:
-                    time.sleep(POLL)
-                    result = _decoded(client.get(f"http://meshcache/purge/{result.id}"))
-                return result
-        except TokenError as error:
-            raise CommandError(f"no token for this meshcache: {error}") from error
-        except httpx.TimeoutException:
-            reason = f"{self._socket} did not answer within {TIMEOUT:g} s: nobody knows what was purged"
-        except (httpx.HTTPError, OSError):
-            reason = f"no meshcache answers on {self._socket}: give its --data or --socket"
-        raise CommandError(reason)
+        with self._admin.client(TIMEOUT, "nobody knows what was purged") as client:
+            status = client.get("/status").raise_for_status()
+            self.routes = frozenset(decoded(status.content, Status).policies.routes)
+            result = _result(client.post("/purge", content=body, headers=self._admin.credentials()))
+            while result.pending and time.monotonic() < until:
+                time.sleep(POLL)
+                result = _result(client.get(f"/purge/{result.id}"))
+            return result
 
 
-def _routes(status: bytes) -> frozenset[str]:
-    import msgspec
-
-    from meshcache.extproc.status import Status
-
-    try:
-        return frozenset(msgspec.json.decode(status, type=Status).policies.routes)
-    except msgspec.DecodeError as error:
-        raise CommandError(f"meshcache answered what this release does not understand: {error}") from error
-
-
-def _decoded(answer: httpx.Response) -> PurgeResult:
-    import msgspec
-
+def _result(answer: httpx.Response) -> PurgeResult:
     from meshcache.extproc.purger import PurgeResult
 
     if answer.status_code != 200:
-        raise CommandError(_reason(answer))
-    try:
-        return msgspec.json.decode(answer.content, type=PurgeResult)
-    except msgspec.DecodeError as error:
-        raise CommandError(f"meshcache answered what this release does not understand: {error}") from error
-
-
-def _reason(answer: httpx.Response) -> str:
-    try:
-        found: Any = answer.json()
-        reason = str(found["error"])
-    except (ValueError, KeyError, TypeError):
-        reason = answer.text[:200]
-    return f"purge refused ({answer.status_code}): {reason}"
+        raise CommandError(f"purge refused ({answer.status_code}): {error_of(answer) or answer.text[:200]}")
+    return decoded(answer.content, PurgeResult)
 
 
 def _readable(result: PurgeResult) -> str:
