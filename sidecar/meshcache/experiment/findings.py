@@ -35,6 +35,10 @@ class Estimate:
     lack: str = ""
     """Why nothing can be said, where nothing can: a `statistics.compare.Lack`."""
 
+    def towards(self, increase: bool) -> tuple[float, float]:
+        """The least and the most that it has changed upwards, or downwards."""
+        return (self.low, self.high) if increase else (-self.high, -self.low)
+
     def evidence(self, metric: str, allowed: float | None = None, seconds: float | None = None) -> Evidence:
         """The same for a record."""
         return Evidence(

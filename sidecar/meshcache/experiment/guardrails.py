@@ -25,7 +25,7 @@ def standing(guardrail: Guardrail, estimate: Estimate, units: int) -> Standing:
     """`units` are those of the smaller arm. A bound that is NaN tells nothing: it neither passes nor fails."""
     if units < guardrail.min_units:
         return Standing.INCONCLUSIVE
-    least, most = (estimate.low, estimate.high) if guardrail.increase else (-estimate.high, -estimate.low)
+    least, most = estimate.towards(guardrail.increase)
     if not least <= most:
         return Standing.INCONCLUSIVE
     if least > guardrail.allowed:

@@ -226,7 +226,7 @@ def _judge(experiment: Experiment, record: Record, findings: Findings, now: floa
     primary, estimate, compare = experiment.primary, findings.primary, experiment.compare
     if primary is None or estimate is None or compare is None:
         return record, ()
-    least, most = (estimate.low, estimate.high) if primary.increase else (-estimate.high, -estimate.low)
+    least, most = estimate.towards(primary.increase)
     evidence = (
         msgspec.structs.replace(estimate.evidence(primary.metric), units=findings.units, requests=findings.requests),
     )

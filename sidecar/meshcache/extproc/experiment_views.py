@@ -327,5 +327,5 @@ def _primary_state(experiment: Experiment, record: Record | None, findings: Find
         return "Better" if record.told == Decided.WON else "Worse"
     if primary is None or estimate is None or findings.least_units < needed_units(experiment):
         return "Inconclusive"
-    low, high = (estimate.low, estimate.high) if primary.increase else (-estimate.high, -estimate.low)
-    return "Better" if low > 0 else "Worse" if high < 0 else "Inconclusive"
+    least, most = estimate.towards(primary.increase)
+    return "Better" if least > 0 else "Worse" if most < 0 else "Inconclusive"

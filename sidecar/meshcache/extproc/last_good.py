@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from pathlib import Path
 
 import msgspec
+
+from meshcache.tiers.whole_file import replace_file
 
 
 class LastGood(msgspec.Struct, frozen=True):
@@ -33,14 +32,4 @@ class LastGoodFile:
 
     def save(self, good: LastGood) -> None:
         """Replace the file as a whole. Raises `OSError`."""
-        fd, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(msgspec.msgpack.encode(good))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self._path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        replace_file(self._path, msgspec.msgpack.encode(good))

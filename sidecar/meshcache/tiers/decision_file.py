@@ -11,13 +11,13 @@ import contextlib
 import fcntl
 import os
 import secrets
-import tempfile
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from meshcache.tiers.decision_store import Stored, StoreError, decoded, encoded
+from meshcache.tiers.whole_file import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -186,7 +186,7 @@ class DecisionFile:
                     contents.incarnation = secrets.token_hex(8)
                 after = msgspec.json.encode(contents)
                 if after != before:
-                    self._replace(after)
+                    replace_file(self._path, after)
                 return answer
         except OSError as error:
             raise StoreError(f"{self.where} cannot be written: {error.strerror}") from error
@@ -210,19 +210,6 @@ class DecisionFile:
             yield descriptor
         finally:
             os.close(descriptor)
-
-    def _replace(self, body: bytes) -> None:
-        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self._path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
 
 
 def _taken(lock: int) -> bool:

@@ -100,18 +100,13 @@ class LinkTable:
 
     def find(self, unit: bytes) -> tuple[bytes, bool] | None:
         """See `Links`."""
-        table = self._map
-        if table is None:
+        found = self._entry(unit)
+        if found is None:
             return None
-        at = self._at(unit)
-        bucket = bytes(table[at : at + _HELD])
-        place = self._place(bucket, unit)
-        if place is None:
-            return None
-        _, used, _, seen, _ = _ENTRY.unpack_from(bucket, place)
+        table, at, (_, used, _, seen, _) = found
         hours = int(self._clock()) // _HOUR
         if seen >> 1 != hours:
-            _SEEN.pack_into(table, at + place + _SEEN_AT, hours << 1 | seen & 1)
+            _SEEN.pack_into(table, at + _SEEN_AT, hours << 1 | seen & 1)
         return used, bool(seen & 1)
 
     def put(self, unit: bytes, used: bytes, *, taken: bool) -> None:
@@ -144,16 +139,21 @@ class LinkTable:
 
     def link(self, unit: bytes) -> Link | None:
         """All that is known of a unit."""
+        found = self._entry(unit)
+        if found is None:
+            return None
+        _, used, made, seen, _ = found[2]
+        return Link(unit, used, bool(seen & 1), made)
+
+    def _entry(self, unit: bytes) -> tuple[memoryview, int, tuple[bytes, bytes, int, int, int]] | None:
+        """Where the entry of a unit is in the table, in bytes, and what it holds."""
         table = self._map
         if table is None:
             return None
         at = self._at(unit)
         bucket = bytes(table[at : at + _HELD])
         place = self._place(bucket, unit)
-        if place is None:
-            return None
-        _, used, made, seen, _ = _ENTRY.unpack_from(bucket, place)
-        return Link(unit, used, bool(seen & 1), made)
+        return None if place is None else (table, at + place, _ENTRY.unpack_from(bucket, place))
 
     def _at(self, unit: bytes) -> int:
         return _HEAD_BYTES + _BUCKET_BYTES * (int.from_bytes(unit[-4:], "big") & (self._buckets - 1))
