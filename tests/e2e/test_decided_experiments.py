@@ -197,6 +197,7 @@ async def _are(mesh: Mesh, expected: set[str]) -> bool:
     return await arms(mesh) == expected
 
 
+@pytest.mark.skipif("TWO_PODS" not in os.environ, reason="a part of `make proofs PARTS=deciders`")
 async def test_two_pods_and_a_valkey_that_dies_in_the_middle(start_mesh, make_folder, origin, valkey):
     answers(origin)
     arguments = ("--warm", valkey.url, "--workers", "1")

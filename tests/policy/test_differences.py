@@ -76,6 +76,19 @@ def test_the_same_written_otherwise_is_the_same() -> None:
     assert compared(ALL, (BASE, whole, IMAGES, REST, TEST)).same
 
 
+def test_addresses_are_told_without_their_secrets() -> None:
+    head = "apiVersion: meshcache.dev/v1alpha1\nkind: CacheConfig\nmetadata: {name: c}\nspec:\n"
+    new = (
+        "  stores: {warm: {url: 'redis://u:hunter2@cache:6379/0'}, cold: {url: 'file:///c'}}\n"
+        "  notify: {webhook: {url: 'https://u:hunter2@hooks.example.com/T0/S3CR3T?t=hunter2'}}\n"
+    )
+    found = change(compared((head + "  budgets: {hot: 1Mi}\n",), (head + new,)), "c")
+    told = {one.field: one.new for one in found.fields}
+    assert told["notify.webhook.url"] == "https://hooks.example.com/***"
+    assert told["stores.warm.url"] == "redis://***@cache:6379/0"
+    assert told["stores.cold.url"] == "file:///c"
+
+
 def test_a_shorter_lifetime_of_a_base_reaches_all_that_extend_it() -> None:
     found = edited(("maxTtl: 1h", "maxTtl: 30m"))
     assert not found.same

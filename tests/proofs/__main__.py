@@ -75,6 +75,7 @@ PARTS = (
             "tests/experiment/test_plan.py",
             "tests/e2e/test_decided_experiments.py",
         ),
+        {"TWO_PODS": "1"},
     ),
     Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from meshcache.policy.descriptions import descriptions
+from meshcache.policy.values import told_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +93,9 @@ def field_changes(kind: str, old: tuple[Document, Manifest], new: tuple[Document
 def _written(kind: str, name: str, texts: dict[str, _Leaf], parsed: _Leaf | None) -> str | None:
     if name in texts:
         value = texts[name].value
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if isinstance(value, str):
+            return told_url(value) if name.endswith("url") else value
+        return json.dumps(value, ensure_ascii=False)
     default = _DEFAULT.search(descriptions(kind).get(re.sub(r"\[[^\]]*\]", "[]", name), ""))
     if default is not None:
         return f"{default[1].replace('`', '')} (default)"

@@ -324,6 +324,18 @@ def webhook_url(value: object) -> str:
     return value
 
 
+def told_url(text: str) -> str:
+    """What of a URL may be shown: no password, and of a web address, which may be secret as a whole, the host alone."""
+    try:
+        parts = urlsplit(text)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "***"
+    if parts.scheme in ("http", "https"):
+        return f"{parts.scheme}://{host}/***"
+    return text if "@" not in parts.netloc else f"{parts.scheme}://***@{host}{parts.path}"
+
+
 def cold_url(value: object) -> str:
     """A folder, as a path or as `file://`."""
     text, scheme = _url(value, "file:///var/lib/meshcache/cold")
