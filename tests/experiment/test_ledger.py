@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from random import Random
 
 import pytest
@@ -111,3 +112,23 @@ def test_a_book_of_another_form_is_refused() -> None:
     for arms in (0, MOST_ARMS + 1):
         with pytest.raises(ValueError, match="1 to 64 arms"):
             Layout.of(arms)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        Observation(latency=nan),
+        Observation(latency=-inf),
+        Observation(age=inf),
+        Observation(origin_requests=1, origin_bytes=1 << 63),
+        Observation(cost_saved=1e13),
+        Observation(cost_saved=nan),
+    ],
+)
+def test_counting_raises_nothing_whatever_was_seen(seen: Observation) -> None:
+    book = Book.in_memory(ARMS)
+    for _ in range(2):
+        book.count(Exposure("e", 1, UNIT), seen, NOW)
+    book.charge(Exposure("e", 1, UNIT), 1, 1 << 63, inf)
+    book.count(Exposure("e", 1, UNIT), Observation(), NOW)
+    assert totals(book)[1].requests[BUCKET] == 3

@@ -95,6 +95,31 @@ def test_a_breach_that_nobody_looked_at_for_a_while_begins_anew() -> None:
     assert course.look(1.0, errors=HARM, requests=4)[0].what is Decided.ROLLED_BACK
 
 
+def test_a_clock_that_was_set_back_delays_nothing_for_long() -> None:
+    course = Course(BASIC)
+    course.look(-3600.0)
+    assert course.record.phase is Phase.WARMING
+    course.warm()
+    course.look(errors=HARM, requests=1)
+    course.look(-3600.0, errors=HARM, requests=2)
+    for requests in range(3, 13):
+        assert course.record.phase is Phase.RUNNING
+        course.look(errors=HARM, requests=requests)
+    assert course.look(1.0, errors=HARM, requests=13)[0].what is Decided.ROLLED_BACK
+    course = Course(RAMPED).warm()
+    course.look(-3600.0)
+    course.look(60.0)
+    assert course.record.stage == 1
+
+
+def test_the_clocks_of_two_machines_may_differ_a_little() -> None:
+    course = Course(BASIC).warm()
+    for requests in range(1, 11):
+        course.look(errors=HARM, requests=requests)
+    course.look(-2.0, errors=HARM, requests=11)
+    assert course.look(3.0, errors=HARM, requests=12)[0].what is Decided.ROLLED_BACK
+
+
 def test_the_clock_outlives_the_decider() -> None:
     course = Course(BASIC).warm()
     for requests in range(8):

@@ -19,7 +19,7 @@ import pytest
 from meshcache.experiment.exposure import Counted, Exposure
 from meshcache.experiment.observation import Observation
 from meshcache.extproc import book_files, shared_counts
-from meshcache.extproc.book_files import ASIDE, FOLDER, BookFiles, book_name, id_of
+from meshcache.extproc.book_files import ABOUT, ASIDE, FOLDER, BookFiles, book_name, id_of
 from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.counting import Counting
 from meshcache.extproc.pod_books import KEPT, LINGER, Shelf
@@ -159,6 +159,17 @@ def test_a_file_of_another_form_is_set_aside(tmp_path: Path, content: bytes) -> 
     found = shelf.read(id_of(ONE))
     assert found is not None
     assert found[1].counters[0, :, 0].sum() == 2
+
+
+def test_what_a_folder_is_about_is_written_anew_where_it_was_lost(tmp_path: Path) -> None:
+    about = tmp_path / FOLDER / id_of(ONE).hex() / ABOUT
+    for content in (b"", b"{}"):
+        book(tmp_path)
+        about.write_bytes(content)
+        count(book(tmp_path), 1)
+    found = Shelf(tmp_path).read(id_of(ONE))
+    assert found is not None
+    assert found[1].counters.sum() > 0
 
 
 def test_a_full_disk_costs_the_counts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

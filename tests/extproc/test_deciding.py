@@ -241,6 +241,38 @@ async def test_without_a_store_one_pod_keeps_its_verdicts_in_a_file(start: Start
     assert shown.arms[0].name == "control"
 
 
+@pytest.mark.parametrize("content", [None, "{"])
+async def test_a_file_that_is_lost_while_it_runs_costs_no_verdict(
+    start: Start, found: Found, content: str | None
+) -> None:
+    pod = start("a", url="")
+    await running(pod)
+    found.latency = HARM
+    await until(lambda: pod.phase is Phase.ROLLED_BACK)
+    path = pod.data / "experiments.json"
+    phases = []
+    pod.deciding._apply = lambda overlays, _: phases.append(overlays["e"].phase)
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    await until(lambda: path.exists() and "RolledBack" in path.read_text())
+    await asyncio.sleep(SETTLING + 0.3)
+    assert set(phases) <= {Phase.ROLLED_BACK}
+    assert "RolledBack" in path.read_text()
+
+
+async def test_arms_that_were_added_a_moment_ago_can_be_shown(start: Start) -> None:
+    pod = start("a")
+    await running(pod)
+    await pod.deciding.stop()
+    more = "arms: [{name: extra, policyRef: {name: new}, weight: 1}, "
+    pod.deciding.install(policies(QUICK.replace("arms: [", more).replace("weight: 1}", "weight: 50}")))
+    (shown,) = pod.deciding.overview().experiments
+    assert (shown.phase, list(shown.shares)) == ("Pending", ["extra", "control", "candidate", "baseline"])
+    assert (await pod.deciding.show("e")).phase == "Pending"
+
+
 async def test_pods_with_other_files_for_a_while_undo_nothing(start: Start, found: Found) -> None:
     pods = [start("a"), start("b")]
     await running(*pods)

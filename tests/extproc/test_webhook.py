@@ -113,6 +113,52 @@ async def test_a_receiver_that_says_nothing_costs_its_timeout_and_holds_up_nobod
         await until(lambda: "failed" in outcomes, 5)
 
 
+async def test_an_answer_without_end_is_not_read() -> None:
+    sent = 0
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"}")
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            while True:
+                writer.write(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
+                await writer.drain()
+                sent += 1
+        writer.close()
+
+    server = await asyncio.start_server(endless, "127.0.0.1", 0)
+    address = Webhook(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", 3.0)
+    outcomes: list[str] = []
+    notifier = Notifier(lambda: address, structlog.get_logger(), outcomes.append)
+    running = asyncio.create_task(notifier.run())
+    notifier.tell({"n": 1})
+    await until(lambda: bool(outcomes))
+    assert outcomes == ["sent"]
+    assert sent < 20
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "url", [f"http://{'a' * 70}.example/", "http://[::1/", "http://x\x00y/", "http://127.0.0.1:99999/"]
+)
+async def test_an_address_that_leads_nowhere_ends_nothing(url: str) -> None:
+    outcomes: list[str] = []
+    notifier = Notifier(lambda: Webhook(url, 1.0), structlog.get_logger(), outcomes.append)
+    running = asyncio.create_task(notifier.run())
+    with structlog.testing.capture_logs() as logs:
+        for number in range(2):
+            notifier.tell({"n": number})
+        await until(lambda: len(outcomes) == 2, 10)
+    assert outcomes == ["failed"] * 2
+    assert len(logs) == 1
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_without_an_address_nothing_waits() -> None:
     notifier = Notifier(lambda: None, structlog.get_logger())
     for _ in range(3):

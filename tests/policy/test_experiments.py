@@ -154,3 +154,23 @@ def test_another_way_to_write_the_same_is_the_same_experiment() -> None:
     assert experiment(TWO % (90, 10) + "  warmup: 3m").spec_hash != found.spec_hash
     assert experiment(TWO % (90, 10) + "  warmup: 2m", ttl="120s").spec_hash == found.spec_hash
     assert experiment(TWO % (90, 10) + "  warmup: 2m", ttl="3m").spec_hash != found.spec_hash
+
+
+@pytest.mark.parametrize(
+    ("arms", "error"),
+    [
+        (63, None),
+        (64, "spec.arms[63]: with the baseline that is made by itself there are more than 64 arms"),
+        (65, "spec.arms: expected at most 64"),
+    ],
+)
+def test_there_are_no_more_arms_than_can_be_counted(arms: int, error: str | None) -> None:
+    more = "".join(f"{{name: a{place}, policyRef: {{name: new}}, weight: 1}}, " for place in range(arms - 2))
+    text = (TWO % (100, 1)).replace("{name: candidate", more + "{name: candidate") + "  guardrails: [%s]\n"
+    text %= "{metric: errorRate, maxIncrease: {absolute: 1%}}"
+    if error is None:
+        assert len(experiment(text).arms) == 64
+        return
+    with pytest.raises(PolicyErrors) as caught:
+        experiment(text)
+    assert error in str(caught.value)

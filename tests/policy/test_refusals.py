@@ -316,6 +316,10 @@ def test_the_expressions_of_all_routes_are_bounded_together() -> None:
                     "spec.guardrails[0].maxIncrease.absolute: a duration needs a unit",
                 ),
                 ("guardrails: [{metric: latencyP99, maxIncrease: {relative: 5}}]", "expected a percentage such as 20%"),
+                (
+                    "ramp: [{weight: 0.00004%, for: 1m}]",
+                    "spec.ramp[0].weight: nobody at all: expected at least 0.0001%",
+                ),
                 ("ramp: [{weight: 60, for: 1m}]", "spec.ramp[0].weight: candidate and baseline are of one size"),
                 ("ramp: [{weight: 5, for: 1m}, {weight: 1, for: 1m}]", "the weights have to grow from step to step"),
                 ("confidence: 20%", "spec.confidence: expected at least 50 and less than 100"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import threading
@@ -277,8 +278,41 @@ async def test_the_file_outlives_the_process_and_holds_no_half_of_anything(tmp_p
     # A lease that is renewed every second must not cost a write to the disk.
     assert await one.lead(3.0) == token
     assert path.stat().st_mtime_ns == before
-    path.write_text("{")
-    assert DecisionFile(path).load() == {}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[" * 100_000, '{"records": 5}', "\udcff"])
+async def test_a_file_that_holds_something_else_is_set_aside_and_told(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "experiments.json"
+    path.write_text(content, errors="surrogateescape")
+    told: list[Path] = []
+    one = DecisionFile(path, set_aside=told.append)
+    assert (await one.read()).records == {}
+    assert told == [tmp_path / "experiments.json.broken"]
+    assert told[0].read_text(errors="surrogateescape") == content
+    token = await one.lead(3.0)
+    assert await one.write(record(), token)
+    assert DecisionFile(path).load() == {"e": record()}
+    assert len(told) == 1
+
+
+async def test_a_file_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "experiments.json"
+    one = DecisionFile(path)
+    token = await one.lead(3.0)
+    await one.write(record(phase=Phase.ROLLED_BACK), token)
+    before = path.read_bytes()
+
+    def exhausted(_path: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", exhausted)
+        for call in (DecisionFile(path).read, lambda: one.lead(3.0), lambda: one.offer([record(name="f")])):
+            with pytest.raises(StoreError, match="Too many open files"):
+                await call()
+        with pytest.raises(StoreError, match="Too many open files"):
+            DecisionFile(path).load()
+    assert path.read_bytes() == before
 
 
 async def test_what_the_file_holds_of_a_newer_release_does_not_spoil_the_rest(tmp_path: Path) -> None:

@@ -193,7 +193,15 @@ class Book:
         arm = exposure.arm
         if not 0 <= arm < self._arms:
             return
-        spread, place, rest = _UNIT.unpack_from(exposure.unit)
+        try:
+            self._count(arm, exposure.unit, seen, now)
+        except (ValueError, OverflowError):
+            # A sum that has reached its end, or a number that is none: the rest of what was seen is lost, and that is
+            # all. The request has its answer.
+            return
+
+    def _count(self, arm: int, unit: bytes, seen: Observation, now: float) -> None:
+        spread, place, rest = _UNIT.unpack_from(unit)
         row = arm * BUCKETS + spread % BUCKETS
         counters = self._counters
         at = row * _WIDTH
@@ -241,6 +249,10 @@ class Book:
         if not 0 <= arm < self._arms:
             return
         at = (arm * BUCKETS + _UNIT.unpack_from(exposure.unit)[0] % BUCKETS) * _WIDTH
-        self._counters[at + _ORIGIN_REQUESTS] += requests
-        self._counters[at + _ORIGIN_BYTES] += size
-        self._counters[at + _COST] -= round(cost * 1e6)
+        try:
+            self._counters[at + _ORIGIN_REQUESTS] += requests
+            self._counters[at + _ORIGIN_BYTES] += size
+            self._counters[at + _COST] -= round(cost * 1e6)
+        except (ValueError, OverflowError):
+            # As for `count`.
+            return

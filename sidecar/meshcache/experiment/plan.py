@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 CONFIRM_EVERY: Final = 5.0
 """Seconds after which a clock that runs is confirmed in the record."""
 LONGEST_GAP: Final = 15.0
-"""Seconds without a look after which a breach has not been seen without a break."""
+"""Seconds without a look after which a breach has not been seen without a break, and by which clocks may differ."""
 SHARPER: Final = 0.1
 """The part of the smallest p-value so far at which a smaller one is kept in the record."""
 ABSENCE: Final = 60.0
@@ -96,6 +96,9 @@ def step(experiment: Experiment, record: Record, findings: Findings | None, now:
     `record` is about this text (`begin`). None for `findings`, or those of another epoch: nobody knows anything, and
     nothing is decided by them.
     """
+    if record.stage_since - now > LONGEST_GAP and record.phase in (Phase.WARMING, Phase.RUNNING):
+        # The clock has been set back: what would be waited for may be hours away. The stage takes its time anew.
+        return numbered(record, msgspec.structs.replace(record, stage_since=now)), ()
     if record.phase is Phase.WARMING:
         return _warm(experiment, record, now)
     if record.phase is not Phase.RUNNING or experiment.compare is None:
@@ -195,7 +198,8 @@ def _guard(
         if standing(guardrail, estimate, findings.least_units) is not Standing.BREACHED:
             continue
         before = record.clocks.get(str(place))
-        if before is None or now - before.seen > LONGEST_GAP:
+        if before is None or abs(now - before.seen) > LONGEST_GAP:
+            # Also where the clock has been set back, as nobody knows how long that was.
             clock = Clock(now, now, findings.requests[0])
         else:
             clock = msgspec.structs.replace(before, seen=now)

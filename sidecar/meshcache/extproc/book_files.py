@@ -87,9 +87,12 @@ class BookFiles:
     def _opened(self, counted: Counted, key: bytes) -> Book:
         folder = self._folder / key.hex()
         folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-        if not (folder / ABOUT).exists():
-            told = About(counted.experiment, counted.uid, counted.spec_hash, counted.epoch, counted.arms)
-            write_whole(folder / ABOUT, msgspec.json.encode(told))
+        told = msgspec.json.encode(
+            About(counted.experiment, counted.uid, counted.spec_hash, counted.epoch, counted.arms)
+        )
+        if not _holds(folder / ABOUT, told):
+            # Also where power has gone before it was on disk: without it nobody would read what is counted.
+            write_whole(folder / ABOUT, told)
         arms = len(counted.arms)
         size = Layout.of(arms).size
         descriptor = _book(folder / book_name(self._slot), head(arms, key), size)
@@ -100,6 +103,13 @@ class BookFiles:
         finally:
             os.close(descriptor)
         return Book(memoryview(mapped), secrets.randbits(64))
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        return path.read_bytes() == data
+    except OSError:
+        return False
 
 
 def _book(path: Path, begins: bytes, size: int) -> int:

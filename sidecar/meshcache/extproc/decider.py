@@ -63,9 +63,12 @@ class Decider:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         settling: float = SETTLING,
+        beginning: float | None = None,
     ) -> None:
         """`decided` is told of what has been written, `found` of what was seen, `failed` of an experiment that could
-        not be judged."""
+        not be judged. `settling` is `SETTLING` for who is in a hurry; `beginning` the same for the store as it is found
+        at first.
+        """
         self._store = store
         self._finder = finder
         self._decided = decided
@@ -74,6 +77,7 @@ class Decider:
         self._clock = clock
         self._monotonic = monotonic
         self._settling = settling
+        self._beginning = settling if beginning is None else beginning
         self._incarnation: str | None = None
         self._settled_at = 0.0
         self._missing: dict[str, float] = {}
@@ -136,8 +140,9 @@ class Decider:
 
     def _settled(self, stored: Stored) -> bool:
         if stored.incarnation != self._incarnation:
+            pause = self._beginning if self._incarnation is None else self._settling
             self._incarnation = stored.incarnation
-            self._settled_at = self._monotonic() + self._settling
+            self._settled_at = self._monotonic() + pause
         return self._monotonic() >= self._settled_at
 
     async def _leave(self, snapshot: Snapshot, stored: Stored, token: str) -> bool:

@@ -96,7 +96,10 @@ class Deciding:
         self._finder = finder
         self._apply = apply
         self._log = log
-        self._copy = DecisionFile(Path(options.data_dir) / FILE_NAME)
+        self._copy = DecisionFile(
+            Path(options.data_dir) / FILE_NAME,
+            set_aside=lambda path: log.error("the file of decisions held something else; set aside", file=str(path)),
+        )
         self._client = RedisTier(options.warm_url) if options.warm_url else None
         self._store: DecisionStore = self._copy
         if self._client is not None:
@@ -126,14 +129,18 @@ class Deciding:
             found=self._found,
             failed=self._failed,
             # A file of this pod's alone is as it was left.
-            settling=0.0 if self._client is None else settling,
+            settling=settling,
+            beginning=0.0 if self._client is None else settling,
         )
         self._every = every
         self._tasks: list[asyncio.Task[None]] = []
 
     def open(self, snapshot: Snapshot) -> None:
         """Put in force what was decided last, as far as it is known here. Blocks. Before the first worker starts."""
-        self._records = self._kept = remembered(self._copy.load(), time.time())
+        try:
+            self._records = self._kept = remembered(self._copy.load(), time.time())
+        except StoreError as error:
+            self._log.error("what was decided last about experiments is not known", error=str(error))
         self.install(snapshot)
 
     def install(self, snapshot: Snapshot) -> None:
@@ -172,7 +179,7 @@ class Deciding:
         """All experiments of the policies in force."""
         experiments = () if self._snapshot is None else self._snapshot.experiments
         return ExperimentList(
-            experiments=tuple(line(each, self._records.get(each.name)) for each in experiments),
+            experiments=tuple(line(each, self._record_of(each)) for each in experiments),
             leads=self.leads,
             connected=self._connected,
             store=self._store.where,
@@ -181,11 +188,9 @@ class Deciding:
     async def show(self, name: str) -> ExperimentView:
         """One experiment, with what has been counted. Raises `NotKnownError`."""
         experiment = self._experiment(name)
-        record = self._records.get(name)
+        record = self._record_of(experiment)
         findings: Findings | None = None
         numbers: tuple[ArmNumbers, ...] = ()
-        if record is not None and not record.fits(experiment):
-            record = None
         if record is not None:
             findings, numbers = await self._finder.all(experiment, record)
         return view(
@@ -241,6 +246,11 @@ class Deciding:
                 return experiment
         raise NotKnownError(f"no experiment in force is named {name}")
 
+    def _record_of(self, experiment: Experiment) -> Record | None:
+        """What was decided about this text; None for nothing yet. The record of another text may have other arms."""
+        record = self._records.get(experiment.name)
+        return record if record is not None and record.fits(experiment) else None
+
     # -- following -----------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
@@ -273,8 +283,6 @@ class Deciding:
 
     def _lost(self, stored: Stored) -> list[Record]:
         """What is known here and the store has not, or has in an older version."""
-        if self._store is self._copy:
-            return []
         known = remembered(self._records, time.time())
         versions = {name: record.version for name, record in stored.records.items()}
         return [record for name, record in known.items() if versions.get(name, 0) < record.version]
@@ -367,4 +375,9 @@ class Deciding:
     async def _report(self) -> None:
         """Tell of what was decided here, without holding up what is to be decided next."""
         while True:
-            await self._news.decided(*await self._mine.get())
+            news = await self._mine.get()
+            try:
+                await self._news.decided(*news)
+            except Exception as error:
+                # Whatever it is, the next decision is to be told.
+                self._log.error("telling of a decision failed", error=error, exc_info=True)

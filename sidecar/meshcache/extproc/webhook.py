@@ -77,19 +77,25 @@ class Notifier:
                 async with (
                     asyncio.timeout(webhook.timeout),
                     httpx.AsyncClient(timeout=webhook.timeout, follow_redirects=False, trust_env=False) as client,
+                    # What it says is not read: it may be without end, or a little that is packed of very much.
+                    client.stream("POST", webhook.url, json=dict(message)) as answer,
                 ):
-                    answer = await client.post(webhook.url, json=dict(message))
-            except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as error:
+                    status = answer.status_code
+            except Exception as error:
+                # Whatever it is (a host that no name service takes is a `UnicodeError`), the next one is to be sent.
                 trouble = type(error).__name__
                 continue
-            if answer.is_success:
+            if 200 <= status < 300:
                 return ""
-            trouble = f"status {answer.status_code}"
-            if answer.status_code in _BEYOND_HELP:
+            trouble = f"status {status}"
+            if status in _BEYOND_HELP:
                 break
         return trouble
 
 
 def _host(url: str) -> str:
     """What of an address may be told: paths, queries and user info of webhooks are secrets as a rule."""
-    return urlsplit(url).hostname or ""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

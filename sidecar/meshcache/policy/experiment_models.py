@@ -8,7 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from meshcache.experiment.ledger import MOST_ARMS
 from meshcache.experiment.metric import SECONDS, SHARES, Metric
+from meshcache.experiment.stages import WHOLE
 from meshcache.policy import values as v
 from meshcache.policy.schema import CookieName, Duration, Head, HeaderName, Name, Percent, Ref, Strict, refuse
 from meshcache.policy.units import parse_change, parse_duration, parse_percent, parse_quantity
@@ -124,6 +126,8 @@ class RampStep(Strict):
     def _possible(self) -> RampStep:
         if not 0 < self.weight <= 0.5:
             refuse("weight", "candidate and baseline are of one size: expected more than 0 and at most 50")
+        if round(self.weight * WHOLE) < 1:
+            refuse("weight", "nobody at all: expected at least 0.0001%, which is one unit in a million")
         return self
 
 
@@ -132,7 +136,7 @@ class ExperimentSpec(Strict):
 
     route_ref: Ref
     unit: list[Unit] = Field(min_length=1)
-    arms: list[ArmModel] = Field(min_length=2)
+    arms: list[ArmModel] = Field(min_length=2, max_length=MOST_ARMS)
     compare: Compare | None = None
     primary: Primary | None = None
     guardrails: list[GuardrailModel] = Field(default_factory=list)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
+from meshcache.experiment.ledger import MOST_ARMS
 from meshcache.experiment.metric import Metric
 from meshcache.policy import compiled as c
 
@@ -204,6 +205,10 @@ class ExperimentCompiler:
         if BASELINE in places:
             message = f"{BASELINE} is the name of the arm that is made by itself; compare with it, or rename it"
             self._refuse(document, ("spec", "arms", places[BASELINE], "name"), message)
+            return arms, None
+        if len(arms) == MOST_ARMS:
+            message = f"with the baseline that is made by itself there are more than {MOST_ARMS} arms"
+            self._refuse(document, ("spec", "arms", len(arms) - 1), message, "take one arm out")
             return arms, None
         control = arms[0]
         if not spec.ramp and control.weight < size:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FILE_NAME: Final = "experiments.json"
 """In the data folder."""
+ASIDE: Final = ".broken"
+"""Behind the name of a file that held something else."""
 _POLL: Final = 0.1
 _PATIENCE: Final = 2.0
 """Seconds to wait for the lock."""
@@ -64,8 +66,16 @@ Answer = TypeVar("Answer")
 class DecisionFile:
     """Implements `DecisionStore`. Reading and writing happens in threads."""
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        set_aside: Callable[[Path], None] = lambda _path: None,
+    ) -> None:
+        """`set_aside` is told where a file is now that held no decisions, but something else."""
         self.where = str(path)
+        self._set_aside = set_aside
         self._path = path
         self._lock_path = path.with_name(f"{path.name}.lock")
         self._clock = clock
@@ -74,8 +84,8 @@ class DecisionFile:
         self._stored = Stored({})
 
     def load(self) -> dict[str, Record]:
-        """The records. Blocks. A file that is not there or cannot be read holds none."""
-        return self._load().all()
+        """The records. Blocks; raises `StoreError`. A file that is not there holds none."""
+        return self._contents().all()
 
     def keep(self, records: Mapping[str, Record]) -> None:
         """Hold just `records`, as a copy of what is in a store that is shared. Blocks. Raises `StoreError`."""
@@ -115,7 +125,7 @@ class DecisionFile:
         """See `DecisionStore`."""
         mark = self._mark()
         if mark != self._read_at or not mark[0]:
-            contents = await asyncio.to_thread(self._load)
+            contents = await asyncio.to_thread(self._contents)
             self._read_at, self._stored = mark, Stored(contents.all(), contents.incarnation)
         return self._stored
 
@@ -191,11 +201,36 @@ class DecisionFile:
         except OSError as error:
             raise StoreError(f"{self.where} cannot be written: {error.strerror}") from error
 
+    def _contents(self) -> _Contents:
+        """What the file holds. Raises `StoreError` where that cannot be said: it is not the same as nothing."""
+        try:
+            found = self._read()
+            if found is None:
+                with self._locked():
+                    found = self._load()
+        except OSError as error:
+            raise StoreError(f"{self.where} cannot be read: {error.strerror}") from error
+        return found
+
     def _load(self) -> _Contents:
+        """The same for who holds the lock; what is no file of ours is set aside. Raises `OSError`."""
+        found = self._read()
+        if found is None:
+            # Kept for people: the decisions in it may be all that there is of them.
+            aside = self._path.with_name(f"{self._path.name}{ASIDE}")
+            os.replace(self._path, aside)
+            self._set_aside(aside)
+            found = _Contents()
+        return found
+
+    def _read(self) -> _Contents | None:
+        """None for a file that holds something else. Raises `OSError`."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=_Contents)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        except FileNotFoundError:
             return _Contents()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
