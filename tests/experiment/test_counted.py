@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from meshcache.experiment import counted
 from meshcache.experiment.bins import BINS, bin_of
-from meshcache.experiment.counted import Counted, Folded, read_book, split, units_of
+from meshcache.experiment.counted import Counted, Folded, read, split, units_of
 from meshcache.experiment.exposure import Exposure
 from meshcache.experiment.ledger import RING, SAMPLE_BINS, WINDOW_SECONDS, Book, window_of
 from meshcache.experiment.observation import Observation
@@ -57,15 +57,15 @@ def test_the_sum_of_workers_is_what_one_would_have_counted(asked: Asked, workers
     mine: list[Asked] = [[] for _ in range(workers)]
     for request in asked:
         random.choice(mine).append(request)
-    parts = [read_book(book_of(each)) for each in mine]
+    parts = [read(book_of(each).buffer) for each in mine]
     random.shuffle(parts)
-    assert same(together(parts), read_book(book_of(asked)))
+    assert same(together(parts), read(book_of(asked).buffer))
 
 
 @given(requests, requests, requests)
 @settings(max_examples=25, deadline=None)
 def test_samples_of_units_merge_in_any_order_and_never_twice(one: Asked, two: Asked, three: Asked) -> None:
-    a, b, c = (read_book(book_of(asked)).sample for asked in (one, two, three))
+    a, b, c = (read(book_of(asked).buffer).sample for asked in (one, two, three))
 
     def merge(x: Sample, y: Sample) -> Sample:
         return np.maximum(x, y)
@@ -86,7 +86,7 @@ def sample_of(random: Random, shares: tuple[float, ...], units: int) -> Sample:
     return sample
 
 
-@pytest.mark.parametrize("units", [300, 30_000, 200_000])
+@pytest.mark.parametrize("units", [300, 30_000])
 def test_the_arms_of_a_sample_are_a_draw_by_their_shares(units: int) -> None:
     # Pearson's statistic over many samples has the mean and the variance of chi square: unbiased, and no less or more
     # scattered than independent draws.
@@ -118,7 +118,7 @@ def test_books_hold_the_sample_that_was_simulated() -> None:
         (Exposure("e", random.choices(range(ARMS), (8, 1, 1))[0], unit(random)), Observation(), NOW)
         for _ in range(4000)
     ]
-    totals = read_book(book_of(asked)).totals()
+    totals = read(book_of(asked).buffer).totals()
     exact = Counter(exposure.arm for exposure, _, _ in asked)
     assert sum(arm.units for arm in totals) == pytest.approx(4000, abs=50)
     assert [arm.units for arm in totals] == pytest.approx([exact[arm] for arm in range(ARMS)], rel=0.1)
@@ -178,7 +178,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_samples() -> None:
 @settings(max_examples=25, deadline=None)
 def test_records_are_read_as_they_were_written(asked: Asked) -> None:
     book = book_of(asked)
-    found = read_book(book)
+    found = read(book.buffer)
     folded = Folded.none(ARMS)
     folded.fold([book.buffer], window_of(NOW + 200))
     found.sampled = folded.sampled
@@ -197,7 +197,7 @@ def test_records_are_read_as_they_were_written(asked: Asked) -> None:
 @given(st.data())
 @settings(max_examples=50, deadline=None)
 def test_a_record_that_is_none_is_nothing(data: st.DataObject) -> None:
-    found = read_book(book_of([(Exposure("e", 1, bytes(16)), Observation(latency=0.1), NOW)]))
+    found = read(book_of([(Exposure("e", 1, bytes(16)), Observation(latency=0.1), NOW)]).buffer)
     sample_whole = data.draw(st.booleans())
     whole = (counted.dump_samples if sample_whole else counted.dump_counts)(found, ABOUT)
     broken = data.draw(

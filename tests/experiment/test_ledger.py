@@ -10,7 +10,7 @@ from books import ARMS, NOW, requests, unit
 from hypothesis import given, settings
 
 from meshcache.experiment.bins import bin_of
-from meshcache.experiment.counted import read_book
+from meshcache.experiment.counted import read
 from meshcache.experiment.exposure import Exposure
 from meshcache.experiment.ledger import BUCKETS, FIELDS, HEAD_BYTES, MOST_ARMS, Book, Layout, arms_of, head
 from meshcache.experiment.observation import Observation
@@ -21,7 +21,7 @@ BUCKET = 0x1234 % BUCKETS
 
 
 def totals(book: Book) -> tuple[ArmTotals, ...]:
-    return read_book(book).totals()
+    return read(book.buffer).totals()
 
 
 def test_the_fields_are_those_of_the_totals() -> None:

@@ -115,7 +115,7 @@ async def counting(supervisor, users, origin, epoch=1):
     """Have requests counted, and wait until every worker does; from then on users and origin count as the ledger."""
     (experiment,) = supervisor.snapshot.experiments
     overlay = Overlay("e", experiment.spec_hash, Phase.RUNNING, (1, 1), epoch, counting=True)
-    version = supervisor.apply_overlays({"e": overlay})
+    version = supervisor.overlays.apply({"e": overlay})
     assert await supervisor.overlays.wait_installed(version, 10)
 
     async def totals():

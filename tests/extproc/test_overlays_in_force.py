@@ -53,7 +53,7 @@ async def test_workers_have_them_in_milliseconds_and_from_their_start(bench, mon
     (experiment,) = supervisor.snapshot.experiments
     back = Overlay("e", experiment.spec_hash, Phase.ROLLED_BACK, (1, 0), 1, False)
     # Known before the workers start, it is in force before they answer anybody.
-    first = supervisor.apply_overlays({"e": back}, [Adoption("r", "digest", b"home")])
+    first = supervisor.overlays.apply({"e": back}, [Adoption("r", "digest", b"home")])
     supervisor.start()
     bench.running.append(supervisor)
     await until(lambda: any(worker.ready for worker in supervisor.status().workers))
@@ -65,7 +65,7 @@ async def test_workers_have_them_in_milliseconds_and_from_their_start(bench, mon
     times = []
     for epoch in range(2, 22):
         began = time.perf_counter()
-        version = supervisor.apply_overlays(
+        version = supervisor.overlays.apply(
             {"e": Overlay("e", experiment.spec_hash, Phase.RUNNING, (1, 1), epoch, True)}
         )
         assert await supervisor.overlays.wait_installed(version, 5)

@@ -86,7 +86,7 @@ TEXTS: dict[Any, st.SearchStrategy[Any]] = {
 
 @pytest.mark.parametrize("check", TEXTS, ids=lambda check: check.__name__)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_schema_accepts_what_the_parser_accepts(check: Any, data: st.DataObject) -> None:
     schema = CHECKS[check]
     patterns = [one["pattern"] for one in schema.get("anyOf", [schema]) if "pattern" in one]

@@ -25,8 +25,8 @@ import numpy as np
 from meshcache.experiment.metric import Metric
 from meshcache.experiment.statistics.compare import compare
 from meshcache.experiment.statistics.sample_ratio import sample_ratio
-from meshcache.experiment.statistics.sizes import fixed_for_shares
 from proofs.simulated import Cache, Scenario, looks
+from proofs.sizes import fixed_for_shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -68,9 +68,13 @@ def test_what_is_counted_is_about_what_is_used(file: LmdbFile, size: int) -> Non
     # Keys in no order, as digests are, of which two thirds have gone again.
     source = random.Random(1)
     names = [source.randbytes(32) + A for _ in range(2 * MIB // size)]
+    steps = []
     for at, name in enumerate(names):
-        last = [Operation(names[at - len(names) // 3])] if at > len(names) // 3 else []
-        file.apply([Operation(name, bytes(size), NOW + 60 + at), *last], NOW)
+        steps.append(Operation(name, bytes(size), NOW + 60 + at))
+        if at > len(names) // 3:
+            steps.append(Operation(names[at - len(names) // 3]))
+    for at in range(0, len(steps), 64):
+        file.apply(steps[at : at + 64], NOW)
     with file._using() as held, held.env.begin() as txn:
         used = held.used(txn)
     assert 0.75 * used <= taken(file)[A] <= 1.25 * used

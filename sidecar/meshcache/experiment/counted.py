@@ -32,7 +32,6 @@ from meshcache.experiment.totals import COUNTERS, SAMPLE_GROUPS, ArmTotals, Coun
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from meshcache.experiment.ledger import Book
 
 Sample = NDArray[np.uint32]
 
@@ -102,11 +101,6 @@ def read(buffer: memoryview) -> Counted:
     found.latency[...] = np.frombuffer(buffer[layout.latency : layout.windows], np.int64).reshape(found.latency.shape)
     found.sample[...] = np.frombuffer(buffer[layout.sample : layout.size], np.uint32)
     return found
-
-
-def read_book(book: Book) -> Counted:
-    """The same of a book of this process."""
-    return read(book.buffer)
 
 
 @dataclass

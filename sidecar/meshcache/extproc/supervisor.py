@@ -38,12 +38,11 @@ from meshcache.process import StartError, check_unix_path, make_folder
 from meshcache.tiers.board import BoardError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
 
-    from meshcache.experiment.overlay import Adoption, Overlay
     from meshcache.policy.snapshot import Snapshot as PolicySet
 
 LAST_GOOD_NAME: Final = "policies.last-good"
@@ -234,10 +233,6 @@ class Supervisor:
     def snapshot(self) -> PolicySet:
         """The policies in force, with what has been decided about experiments. Only after `load`."""
         return self.overlays.over(self._keeper.snapshot)
-
-    def apply_overlays(self, overlays: Mapping[str, Overlay], adoptions: Iterable[Adoption] = ()) -> int:
-        """See `OverlaysInForce.apply`."""
-        return self.overlays.apply(overlays, adoptions)
 
     @property
     def ready(self) -> bool:

@@ -64,11 +64,6 @@ def miss_ratio_curve(distances: Integers, points: int = 64) -> Curve:
     return Curve(tuple(capacities.tolist()), tuple((1.0 - hits / len(distances)).tolist()))
 
 
-def miss_ratio_at(distances: Integers, capacity: int) -> float:
-    """For one capacity."""
-    return 1.0 - float(np.count_nonzero(distances <= capacity)) / len(distances) if len(distances) else 0.0
-
-
 def _greater_before(ranks: Integers, weights: Integers) -> Integers:
     """For each element, the summed weights of those before it of a higher rank; `ranks` are a permutation.
 

@@ -240,7 +240,7 @@ class Replay:
         tally.add(decision, tier, size, latency, asked_origin, sent, stale_for, outdated, error)
         self.timeline.add(asked.time, tier is not None and not asked_origin)
         if self._observers:
-            outcome = Outcome(decision, tier, size, latency, asked_origin, sent, stale_for, outdated, error)
+            outcome = Outcome(decision, tier, size, latency, asked_origin, stale_for, outdated, error)
             for observer in self._observers:
                 observer(asked, outcome)
 

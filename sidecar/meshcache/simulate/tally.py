@@ -31,8 +31,6 @@ class Outcome(NamedTuple):
     latency: float
     """Seconds."""
     asked_origin: bool
-    sent_by_origin: int
-    """Bytes of body that the origin sent for it."""
     stale_for: float
     """Seconds by which the answer was past its freshness."""
     outdated: bool

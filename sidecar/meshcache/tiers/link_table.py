@@ -73,11 +73,6 @@ class LinkTable:
         self.on_new: Callable[[Link], None] = lambda _link: None
         """Told of what this process has put in."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether anything can be found in it."""
-        return self._map is not None
-
     def open(self) -> None:
         """Map the file, made if it is absent or of another form. Blocks; raises `OSError`. Safe to call twice."""
         if self._map is not None:
