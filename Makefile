@@ -43,7 +43,7 @@ conformance: $(VENV)/.dev ## http-cache-tests through Envoy (TARGET=meshcache|pr
 bench: $(VENV)/.dev ## throughput and latency on one Envoy worker; needs wrk (SECONDS_PER_PATH=5, JSON=1)
 	@$(BIN)/python -m bench
 
-proofs: $(VENV)/.dev ## the long forms of what must hold, half an hour (PARTS=model,fuzz,herd,purge,interference,statistics,simulate,ttfb; HISTORIES, RACES, EXPERIMENTS)
+proofs: $(VENV)/.dev ## the long forms of what must hold, half an hour (PARTS=model,fuzz,herd,purge,interference,statistics,simulate,deciders,ttfb; HISTORIES, RACES, EXPERIMENTS)
 	@PYTHONPATH=.:tests $(BIN)/python -m proofs
 
 soak: $(VENV)/.dev ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS)

@@ -2,7 +2,7 @@
 
 Each part prints one line, and the last line is JSON. The exit status is 0 only when everything held. Environment:
 `PARTS` which of them (all), `HISTORIES` of the model (5000), `RACES` of purges (1000), `REQUESTS` of the interference
-(40000), `SECONDS_PER_PATH` of the bench.
+(40000), `EXPERIMENTS` of the statistics (1000), `SECONDS_PER_PATH` of the bench.
 """
 
 from __future__ import annotations
