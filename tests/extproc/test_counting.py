@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from meshcache.experiment.exposure import Counted, Exposure
+from meshcache.experiment.exposure import CountedExperiment, Exposure
 from meshcache.experiment.observation import Observation
 from meshcache.extproc import book_files, shared_counts
 from meshcache.extproc.book_files import ABOUT, ASIDE, FOLDER, BookFiles, book_name, id_of
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from meshcache.experiment.totals import EpochTotals
 
 ARMS = ("control", "candidate", "baseline")
-ONE = Counted("e", "0123", 1, ARMS, "e")
+ONE = CountedExperiment("e", "0123", 1, ARMS, "e")
 TWO = ONE._replace(epoch=2)
 KEYS = Keyring([b"k" * 32], b"s" * 32)
 
 
-def counted(*which: Counted) -> dict[str, Counted]:
+def counted(*which: CountedExperiment) -> dict[str, CountedExperiment]:
     return {one.experiment: one for one in which}
 
 
-def book(data: Path, slot: int = 0, one: Counted = ONE) -> Book:
+def book(data: Path, slot: int = 0, one: CountedExperiment = ONE) -> Book:
     books, failures = BookFiles(data, slot).open(counted(one))
     assert not failures
     return books[one.experiment]
@@ -66,7 +66,7 @@ class Pod:
 
     data: Path
     url: str = ""
-    current: Mapping[str, Counted] = None  # type: ignore[assignment]
+    current: Mapping[str, CountedExperiment] = None  # type: ignore[assignment]
     keys: Keyring = KEYS
 
     def __post_init__(self) -> None:
@@ -76,10 +76,10 @@ class Pod:
         options = WorkerOptions(0, 1, "", str(self.data), warm_url=self.url)
         self.counting = Counting(options, lambda: self.current, lambda: self.keys, self.metrics, logs.get_logger())
 
-    async def totals(self, one: Counted = ONE) -> EpochTotals:
+    async def totals(self, one: CountedExperiment = ONE) -> EpochTotals:
         return await self.counting.totals(one.experiment, one.spec_hash, one.epoch, uid=one.uid)
 
-    async def fresh(self, one: Counted = ONE) -> EpochTotals:
+    async def fresh(self, one: CountedExperiment = ONE) -> EpochTotals:
         """The totals once what was read before is no longer good."""
         await asyncio.sleep(0.6)
         return await self.totals(one)
@@ -354,11 +354,11 @@ def one_id(pod: Pod) -> bytes:
 WRITER = """
 import os, sys, time
 from pathlib import Path
-from meshcache.experiment.exposure import Counted, Exposure
+from meshcache.experiment.exposure import CountedExperiment, Exposure
 from meshcache.experiment.observation import Observation
 from meshcache.extproc.book_files import BookFiles
 
-one = Counted("e", "0123", 1, ("control", "candidate", "baseline"), "e")
+one = CountedExperiment("e", "0123", 1, ("control", "candidate", "baseline"), "e")
 books, failures = BookFiles(Path(sys.argv[1]), int(sys.argv[2])).open({"e": one})
 done = 0
 while True:
@@ -400,7 +400,7 @@ def test_what_was_counted_survives_the_process_that_counted_it(tmp_path: Path) -
     assert np.all(found[1].latency.sum(axis=1) >= found[1].counters[:, :, 0].sum(axis=1) - 2)
 
 
-@pytest.mark.parametrize("process", ["worker", "supervisor"])
-def test_numpy_is_not_loaded_where_nothing_is_counted(process: str) -> None:
-    code = f"import sys, meshcache.extproc.{process}; assert not {{'numpy', 'scipy'}} & set(sys.modules)"
+def test_numpy_is_not_loaded_where_nothing_is_counted() -> None:
+    both = "meshcache.extproc.worker, meshcache.extproc.supervisor"
+    code = f"import sys, {both}; assert not {{'numpy', 'scipy'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from meshcache.experiment.assignment import AssignedBy
-from meshcache.experiment.exposure import Counted
+from meshcache.experiment.exposure import CountedExperiment
 from meshcache.experiment.overlay import Adoption, Overlay, Phase
 from meshcache.message import Headers, Request
 from meshcache.policy.snapshot import namespace
@@ -94,7 +94,7 @@ def test_weights_in_force(snapshot: Snapshot, phase: Phase) -> None:
 def test_what_counts_is_said_with_the_unit(snapshot: Snapshot) -> None:
     found = snapshot.with_overlays({"e": overlay(snapshot)})
     assert found.counted == {
-        "e": Counted("e", snapshot.experiments[0].spec_hash, 3, ("control", "candidate", "baseline"), "e")
+        "e": CountedExperiment("e", snapshot.experiments[0].spec_hash, 3, ("control", "candidate", "baseline"), "e")
     }
     (one,) = ask(found).exposures
     assert (one.experiment, len(one.unit)) == ("e", 16)

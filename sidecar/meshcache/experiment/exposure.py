@@ -15,7 +15,7 @@ class Exposure(NamedTuple):
     """Keyed digest of the unit, 16 bytes: nobody can tell from it who that is."""
 
 
-class Counted(NamedTuple):
+class CountedExperiment(NamedTuple):
     """An experiment whose requests are counted, as the policies in force have it."""
 
     experiment: str

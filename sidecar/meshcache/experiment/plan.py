@@ -15,7 +15,7 @@ import msgspec
 from meshcache.experiment.findings import needed_units, stages
 from meshcache.experiment.guardrails import Standing, standing
 from meshcache.experiment.overlay import Phase
-from meshcache.experiment.stages import stage_weights
+from meshcache.experiment.stages import weights_of
 from meshcache.experiment.state import (
     MOST_DECISIONS,
     MOST_PAST,
@@ -47,18 +47,6 @@ ABSENCE: Final = 60.0
 
 Step = tuple[Record, tuple[Decision, ...]]
 """The record that follows, and the decisions that it holds more than the one before. The same record: nothing."""
-
-
-def weights_of(experiment: Experiment, stage: int) -> tuple[int, ...]:
-    """The shares of a stage.
-
-    Without stages they are the written weights, untouched, so that nobody changes arm when the first decision is made.
-    """
-    written = tuple(arm.weight for arm in experiment.arms)
-    compare = experiment.compare
-    if compare is None or not experiment.ramp:
-        return written
-    return stage_weights(written, compare.candidate, compare.against, experiment.ramp[stage].share)
 
 
 def begin(experiment: Experiment, record: Record | None, now: float) -> Step:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from meshcache.policy.compiled import Experiment
+
 WHOLE: Final = 1_000_000
 """The sum of the weights of a stage: they are millionths of all units."""
 
@@ -31,3 +33,15 @@ def stage_weights(written: Sequence[int], candidate: int, against: int, share: f
         weights[against] = each
     weights[0] = WHOLE - sum(weights[1:])
     return tuple(weights)
+
+
+def weights_of(experiment: Experiment, stage: int) -> tuple[int, ...]:
+    """The arms' weights in a stage, 0 for the first.
+
+    Without stages they are the written ones, untouched, so that nobody changes arm when the first decision is made.
+    """
+    written = tuple(arm.weight for arm in experiment.arms)
+    compare = experiment.compare
+    if compare is None or not experiment.ramp:
+        return written
+    return stage_weights(written, compare.candidate, compare.against, experiment.ramp[stage].share)

@@ -24,7 +24,7 @@ from meshcache.tiers.mapping import allocate, map_shared
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from meshcache.experiment.exposure import Counted
+    from meshcache.experiment.exposure import CountedExperiment
 
 FOLDER: Final = "ledger"
 """In the data folder."""
@@ -44,7 +44,7 @@ class About(msgspec.Struct, frozen=True, rename="camel"):
     arms: tuple[str, ...]
 
 
-def id_of(counted: Counted) -> bytes:
+def id_of(counted: CountedExperiment) -> bytes:
     """See `experiment.ledger.about`."""
     return about(counted.experiment, counted.spec_hash, counted.epoch, counted.uid)
 
@@ -65,12 +65,12 @@ class BookFiles:
         self._open: WeakValueDictionary[bytes, Book] = WeakValueDictionary()
         self._lock = threading.Lock()
 
-    def held(self, counted: Mapping[str, Counted]) -> dict[str, Book]:
+    def held(self, counted: Mapping[str, CountedExperiment]) -> dict[str, Book]:
         """The books of these experiments that are open already, by experiment."""
         found = {name: self._open.get(id_of(one)) for name, one in counted.items()}
         return {name: book for name, book in found.items() if book is not None}
 
-    def open(self, counted: Mapping[str, Counted]) -> tuple[dict[str, Book], dict[str, str]]:
+    def open(self, counted: Mapping[str, CountedExperiment]) -> tuple[dict[str, Book], dict[str, str]]:
         """The books of these experiments, and why there is none, by experiment. Blocks."""
         books: dict[str, Book] = {}
         failures: dict[str, str] = {}
@@ -84,7 +84,7 @@ class BookFiles:
                     failures[name] = str(error)
         return books, failures
 
-    def _opened(self, counted: Counted, key: bytes) -> Book:
+    def _opened(self, counted: CountedExperiment, key: bytes) -> Book:
         folder = self._folder / key.hex()
         folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         told = msgspec.json.encode(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from meshcache.experiment.exposure import Counted
+    from meshcache.experiment.exposure import CountedExperiment
     from meshcache.experiment.totals import EpochTotals
     from meshcache.extproc.control import WorkerOptions
     from meshcache.extproc.counts import Counts
@@ -37,7 +37,7 @@ class Counting:
     def __init__(
         self,
         options: WorkerOptions,
-        current: Callable[[], Mapping[str, Counted]],
+        current: Callable[[], Mapping[str, CountedExperiment]],
         keyring: Callable[[], Keyring],
         metrics: Metrics,
         log: FilteringBoundLogger,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from meshcache.experiment.counted import Counted
-    from meshcache.experiment.exposure import Counted as Named
+    from meshcache.experiment.exposure import CountedExperiment
     from meshcache.extproc.book_files import About
     from meshcache.extproc.control import WorkerOptions
     from meshcache.observe.metrics import Metrics
@@ -40,7 +40,7 @@ class Counts:
     def __init__(
         self,
         options: WorkerOptions,
-        current: Callable[[], Mapping[str, Named]],
+        current: Callable[[], Mapping[str, CountedExperiment]],
         keyring: Callable[[], Keyring],
         metrics: Metrics,
         log: FilteringBoundLogger,

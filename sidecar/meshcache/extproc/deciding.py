@@ -18,7 +18,7 @@ import msgspec
 from meshcache.experiment.orders import Order, carry_out
 from meshcache.experiment.plan import begin
 from meshcache.experiment.state import overlay_of
-from meshcache.extproc.decider import EVERY, SETTLING, Decider
+from meshcache.extproc.decider import EVERY, SETTLING, Decider, Finder
 from meshcache.extproc.decision_news import DecisionNews
 from meshcache.extproc.experiment_views import ExperimentList, ExperimentView, line, view
 from meshcache.extproc.keys import load_keys
@@ -52,15 +52,11 @@ _TRIES: Final = 5
 """How often a person's order is tried anew when something else was decided in between."""
 
 
-class Finder(Protocol):
-    """Says what has been counted; `extproc.evidence.LedgerFinder` is one."""
-
-    async def findings(self, experiment: Experiment, record: Record) -> Findings | None:
-        """What the record's epoch shows; None when nobody knows."""
-        ...
+class NumbersFinder(Finder, Protocol):
+    """Tells people more than the decider wants to know; `extproc.evidence.LedgerFinder` is one."""
 
     async def all(self, experiment: Experiment, record: Record) -> tuple[Findings | None, tuple[ArmNumbers, ...]]:
-        """The same, and what each arm has shown."""
+        """What the record's epoch shows, and what each arm has shown."""
         ...
 
 
@@ -78,7 +74,7 @@ class Deciding:
     def __init__(
         self,
         options: WorkerOptions,
-        finder: Finder,
+        finder: NumbersFinder,
         apply: Callable[[Mapping[str, Overlay], Iterable[Adoption]], object],
         metrics: Metrics,
         log: FilteringBoundLogger,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from meshcache.experiment.stages import weights_of
+
 if TYPE_CHECKING:
     from meshcache.experiment.findings import ArmNumbers, Findings
     from meshcache.experiment.state import Record
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LedgerFinder:
-    """Implements `extproc.decider.Finder`."""
+    """Implements `extproc.deciding.NumbersFinder`."""
 
     def __init__(self, ledger: Ledger | None) -> None:
         """None: nothing is counted here."""
@@ -42,6 +44,4 @@ def _judged(
 
 def _counted_weights(experiment: Experiment, record: Record) -> tuple[int, ...]:
     """The shares by which the units of the record's epoch were spread: those before a verdict, where there was one."""
-    from meshcache.experiment.plan import weights_of
-
     return record.weights if record.counting else weights_of(experiment, record.stage)

@@ -9,7 +9,7 @@ import msgspec
 from meshcache.experiment.findings import ArmNumbers, alpha, needed_units, stages
 from meshcache.experiment.guardrails import standing
 from meshcache.experiment.overlay import Phase
-from meshcache.experiment.plan import weights_of
+from meshcache.experiment.stages import weights_of
 from meshcache.experiment.state import Decided, Decision, known
 
 if TYPE_CHECKING:

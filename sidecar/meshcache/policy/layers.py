@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from meshcache.experiment.assignment import AssignedBy, Assigner, cookie_value
 from meshcache.experiment.links import unit_in_use
 from meshcache.experiment.overlay import Overlay, Phase
-from meshcache.experiment.stages import stage_weights
+from meshcache.experiment.stages import weights_of
 from meshcache.policy.identity import named
 
 if TYPE_CHECKING:
@@ -70,15 +70,6 @@ def binds(overlay: Overlay, experiment: Experiment) -> bool:
     )
 
 
-def written_weights(experiment: Experiment) -> tuple[int, ...]:
-    """The arms' weights while nothing has been decided: those of the file, or those of its ramp's first stage."""
-    weights = tuple(arm.weight for arm in experiment.arms)
-    compare = experiment.compare
-    if compare is None or not experiment.ramp:
-        return weights
-    return stage_weights(weights, compare.candidate, compare.against, experiment.ramp[0].share)
-
-
 class Account(NamedTuple):
     """How a request came to its arm in one experiment, for people."""
 
@@ -132,7 +123,7 @@ class Layer:
             self.everybody = 0
         elif overlay is not None and phase is Phase.PROMOTED:
             self.everybody = self.arms.index(overlay.winner)
-        self.weights = written_weights(experiment) if overlay is None else overlay.weights
+        self.weights = weights_of(experiment, 0) if overlay is None else overlay.weights
         """The arms' shares in force, in any measure."""
         if self.everybody is not None:
             self.weights = tuple(int(index == self.everybody) for index in range(len(experiment.arms)))

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from meshcache.experiment.assignment import AssignedBy
-from meshcache.experiment.exposure import Counted
+from meshcache.experiment.exposure import CountedExperiment
 from meshcache.experiment.overlay import Adoption, Overlay
 from meshcache.policy.assignments import Assignment, LayeredAssignment, SingleAssignment
 from meshcache.policy.identity import Identities
@@ -143,9 +143,11 @@ class Snapshot:
             {name: layer.overlay for name, layer in self._layers.items() if layer.overlay is not None}
         )
         """What has been decided and binds, by experiment."""
-        self.counted: Mapping[str, Counted] = MappingProxyType(
+        self.counted: Mapping[str, CountedExperiment] = MappingProxyType(
             {
-                name: Counted(name, layer.experiment.spec_hash, layer.overlay.epoch, layer.arms, layer.experiment.uid)
+                name: CountedExperiment(
+                    name, layer.experiment.spec_hash, layer.overlay.epoch, layer.arms, layer.experiment.uid
+                )
                 for name, layer in self._layers.items()
                 if layer.counting and layer.overlay is not None
             }
