@@ -315,6 +315,53 @@ async def test_a_file_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, mo
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS])
+async def test_a_disk_that_takes_no_more_keeps_nobody_from_a_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: int
+) -> None:
+    path = tmp_path / "experiments.json"
+    told: list[OSError | None] = []
+    one = DecisionFile(path, unsaved=told.append)
+    token = await one.lead(3.0)
+    assert await one.write(record(), token)
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(trouble, os.strerror(trouble))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("meshcache.tiers.decision_file.replace_file", full)
+        rolled_back = record(2, phase=Phase.ROLLED_BACK)
+        assert await one.write(rolled_back, token)
+        assert not await one.write(rolled_back, token)
+        assert (await one.read()).records == {"e": rolled_back}
+        assert await one.lead(3.0) == token
+        assert await one.write(record(3), None)
+        assert path.read_bytes() == before
+        assert [error and error.errno for error in told] == [trouble]
+    assert await one.lead(3.0) == token
+    assert DecisionFile(path).load() == {"e": record(3)} == (await one.read()).records
+    assert told[1:] == [None]
+
+
+async def test_what_another_process_has_written_counts_before_what_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "experiments.json"
+    one, other = DecisionFile(path), DecisionFile(path)
+    await one.offer([record()])
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("meshcache.tiers.decision_file.replace_file", full)
+        assert await one.write(record(2), None)
+    assert (await other.read()).records == {"e": record()}
+    assert await other.write(record(2, phase=Phase.STOPPED), None)
+    assert (await one.read()).records == {"e": record(2, phase=Phase.STOPPED)}
+
+
 async def test_what_the_file_holds_of_a_newer_release_does_not_spoil_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "experiments.json"
     one = DecisionFile(path)

@@ -95,6 +95,7 @@ class Deciding:
         self._copy = DecisionFile(
             Path(options.data_dir) / FILE_NAME,
             set_aside=lambda path: log.error("the file of decisions held something else; set aside", file=str(path)),
+            unsaved=self._unsaved,
         )
         self._client = RedisTier(options.warm_url) if options.warm_url else None
         self._store: DecisionStore = self._copy
@@ -108,6 +109,7 @@ class Deciding:
         self._in_force: tuple[dict[str, Overlay], tuple[Adoption, ...]] | None = None
         self._connected = False
         self._away = ""
+        self._unwritable = ""
         self._failing: dict[str, str] = {}
         self._notifier = Notifier(
             lambda: None if self._snapshot is None else self._snapshot.config.webhook,
@@ -292,7 +294,8 @@ class Deciding:
             await asyncio.to_thread(self._copy.keep, records)
         except StoreError as error:
             self._log.warning("decisions could not be kept on disk", error=str(error))
-        self._kept = records
+        if not self._copy.holds:
+            self._kept = records
 
     def _take(self, stored: Stored) -> None:
         """Put what the store holds in force here."""
@@ -327,6 +330,14 @@ class Deciding:
             self._apply(overlays, adoptions)
         self._news.in_force({name: overlay.phase for name, overlay in overlays.items()})
 
+    def _unsaved(self, error: OSError | None) -> None:
+        if error is None:
+            self._log.info("decisions about experiments are on disk again")
+        else:
+            self._log.error(
+                "decisions about experiments are in force, but not on disk", file=self._copy.where, error=error.strerror
+            )
+
     def _lose_touch(self, error: StoreError) -> None:
         if self._away != str(error):
             self._log.warning(
@@ -343,9 +354,12 @@ class Deciding:
                 if self._snapshot is not None and await self._decider.look(self._snapshot):
                     self._take(await self._store.read())
                 raise_if_cancelled()
-            except StoreError:
-                # The one that follows says so.
-                pass
+                self._unwritable = ""
+            except StoreError as error:
+                # Where nothing can be read either, the one that follows says so.
+                if self._connected and self._unwritable != str(error):
+                    self._unwritable = str(error)
+                    self._log.error("nothing can be decided about experiments", error=str(error))
             except Exception as error:
                 self._log.error("deciding about experiments failed", error=error, exc_info=True)
             if led != self.leads:

@@ -2,12 +2,17 @@
 
 The file is replaced as a whole, so that whoever reads it sees one state; whoever changes it holds a lock meanwhile.
 The lock file holds the end of the lease, which is renewed every second and need not outlive the machine.
+
+A disk that is full, or that takes no writes any more, keeps nobody from a rollback: what it does not take is held in
+memory, counts as written for this process, and is written as soon as the disk takes it. Should another process have
+written meanwhile, that counts instead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -33,6 +38,10 @@ _POLL: Final = 0.1
 _PATIENCE: Final = 2.0
 """Seconds to wait for the lock."""
 _RETRY: Final = 0.005
+_UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""What a disk says that takes no more for now."""
+
+_Mark = tuple[int, int, int]
 
 
 class _Contents(msgspec.Struct):
@@ -72,16 +81,27 @@ class DecisionFile:
         *,
         clock: Callable[[], float] = time.time,
         set_aside: Callable[[Path], None] = lambda _path: None,
+        unsaved: Callable[[OSError | None], None] = lambda _error: None,
     ) -> None:
-        """`set_aside` is told where a file is now that held no decisions, but something else."""
+        """`set_aside` is told where a file is now that held no decisions, but something else; `unsaved` why what is
+        decided is held in memory, and None as soon as it is on disk."""
         self.where = str(path)
         self._set_aside = set_aside
+        self._unsaved = unsaved
+        self._held: tuple[bytes, _Mark] | None = None
+        """What the disk has not taken, and the mark of what is there instead."""
+        self._holds = 0
         self._path = path
         self._lock_path = path.with_name(f"{path.name}.lock")
         self._clock = clock
         self._holder = secrets.token_hex(8)
-        self._read_at = (0, 0)
+        self._read_at: _Mark = (0, 0, 0)
         self._stored = Stored({})
+
+    @property
+    def holds(self) -> bool:
+        """Whether something is not on disk yet."""
+        return self._held is not None
 
     def load(self) -> dict[str, Record]:
         """The records. Blocks; raises `StoreError`. A file that is not there holds none."""
@@ -176,11 +196,14 @@ class DecisionFile:
     async def close(self) -> None:
         """See `DecisionStore`."""
 
-    def _mark(self) -> tuple[int, int]:
+    def _mark(self) -> _Mark:
+        return (*self._mark_on_disk()[:2], self._holds)
+
+    def _mark_on_disk(self) -> _Mark:
         with contextlib.suppress(OSError):
             found = self._path.stat()
-            return found.st_ino, found.st_mtime_ns
-        return 0, 0
+            return found.st_ino, found.st_mtime_ns, found.st_size
+        return 0, 0, 0
 
     async def _changed(self, change: Callable[[_Contents, int], Answer]) -> Answer:
         return await asyncio.to_thread(self._change, change)
@@ -195,11 +218,32 @@ class DecisionFile:
                 if not contents.incarnation:
                     contents.incarnation = secrets.token_hex(8)
                 after = msgspec.json.encode(contents)
-                if after != before:
-                    replace_file(self._path, after)
+                if after != before or self._held is not None:
+                    self._save(after)
                 return answer
         except OSError as error:
             raise StoreError(f"{self.where} cannot be written: {error.strerror}") from error
+
+    def _save(self, body: bytes) -> None:
+        """Put `body` in the file, or hold it until the disk takes it. For who holds the lock; raises `OSError`."""
+        try:
+            replace_file(self._path, body)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            if self._held is None:
+                self._unsaved(error)
+            if self._held is None or self._held[0] != body:
+                self._held = body, self._mark_on_disk()
+                self._holds += 1
+        else:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held = None
+            self._holds += 1
+            self._unsaved(None)
 
     def _contents(self) -> _Contents:
         """What the file holds. Raises `StoreError` where that cannot be said: it is not the same as nothing."""
@@ -225,6 +269,11 @@ class DecisionFile:
 
     def _read(self) -> _Contents | None:
         """None for a file that holds something else. Raises `OSError`."""
+        held = self._held
+        if held is not None:
+            if held[1] == self._mark_on_disk():
+                return msgspec.json.decode(held[0], type=_Contents)
+            self._let_go()
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=_Contents)
         except FileNotFoundError:
@@ -234,7 +283,12 @@ class DecisionFile:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
-        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            descriptor = os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             until = time.monotonic() + _PATIENCE
             while not _taken(descriptor):
@@ -263,4 +317,6 @@ def _read_end(lock: int) -> float:
 
 
 def _write_end(lock: int, end: float) -> None:
-    os.pwrite(lock, f"{end:<31.3f}\n".encode("ascii"), 0)
+    # Where it cannot be written, the one that leads still knows itself by its token.
+    with contextlib.suppress(OSError):
+        os.pwrite(lock, f"{end:<31.3f}\n".encode("ascii"), 0)
