@@ -89,6 +89,25 @@ def test_nothing_that_varies_says_nothing() -> None:
     assert found.absolute.estimate == 0
 
 
+@pytest.mark.parametrize("few", [0, 1, 2])
+def test_an_arm_in_which_everything_fails_is_seen(few: int) -> None:
+    """Neither arm varies in itself, or next to nothing does: all the difference is between them."""
+    one, other = spread(200, 0.0, 1), spread(200, 0.9, 2)
+    one.errors = one.requests.copy()
+    other.errors[np.flatnonzero(other.requests)[:few]] = 1
+    for keys_shared in (True, False):
+        found = compare(Metric.ERROR_RATE, one, other, 0.01, keys_shared=keys_shared)
+        assert found.absolute.above(0.5), found
+        assert found.relative.above(1)
+        assert compare(Metric.ERROR_RATE, other, one, 0.01, keys_shared=keys_shared).absolute.below(-0.5)
+    never, always = (
+        compare(Metric.HIT_RATIO, one, spread(200, 1.0), 0.01),
+        compare(Metric.HIT_RATIO, spread(200, 1.0), one, 0.01),
+    )
+    assert never.absolute.below(-0.5)
+    assert always.absolute.above(0.5)
+
+
 def test_nan_says_nothing() -> None:
     broken = spread(5000, 0.9)
     broken.hits_hot = broken.hits_hot.astype(np.float64)

@@ -10,7 +10,11 @@ is self-normalised: a bucket that dominates the difference dominates its standar
 light where those of units are heavy (Efron 1969; de la Pena 1999).
 
 To either arm is added what one more average bucket would contribute. It vanishes with the data, and an arm without
-any error yet does not count as an arm that cannot have one.
+any error yet does not count as an arm that cannot have one. What an average bucket is, both arms together say: how far
+buckets are from the value of all requests, r of both arms. So when every request of one arm fails and none of the
+other, where neither arm varies in itself, there is a spread, and a verdict; with one policy, twenty buckets on either
+side would be so divided in less than one of 10^11 experiments (of all ways to divide them). Where both arms are alike,
+that is the spread within them.
 
 The clock of the boundary (see `boundary`) is V = N^2 Var(r_candidate - r_baseline) with N = N1 N2 / (N1 + N2), divided
 by the variance of a single request, so that its unit is one request; for requests independent of each other it is N.
@@ -93,6 +97,8 @@ class ArmRatio:
     """Those with requests."""
     influence: Floats
     """u_b over 1 minus its leverage, shape (BUCKETS,)."""
+    weights: Floats
+    """n_b / N over 1 minus itself, shape (BUCKETS,): what the influence changes by, for each unit less of `value`."""
 
     @property
     def variance(self) -> float:
@@ -104,12 +110,13 @@ def arm_ratio(numerator: Floats, requests: Floats) -> ArmRatio:
     """Sum of `numerator` over sum of `requests`, both of shape (BUCKETS,); all NaN without requests."""
     size = float(requests.sum())
     if not size > 0:
-        return ArmRatio(nan, 0.0, 0, np.full(requests.shape, nan))
+        return ArmRatio(nan, 0.0, 0, np.full(requests.shape, nan), np.full(requests.shape, nan))
     value = float(numerator.sum()) / size
     share = requests / size
     # A bucket with all requests has no leverage left; there is no verdict by it either.
-    influence = (numerator - value * requests) / size / np.maximum(1 - share, 1e-9)
-    return ArmRatio(value, size, int(np.count_nonzero(requests)), influence)
+    rest = np.maximum(1 - share, 1e-9)
+    influence = (numerator - value * requests) / size / rest
+    return ArmRatio(value, size, int(np.count_nonzero(requests)), influence, share / rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,7 @@ class Contrast:
     baseline_variance: float
     covariance: float
     contributing: float
-    """How many buckets make the difference: (sum u^2)^2 / sum u^4."""
+    """How many buckets make the difference: (sum u^2)^2 / sum u^4, of u from the value of both arms together."""
     time: float
     """The clock of the boundary, in requests."""
     slack: float = 0.0
@@ -188,17 +195,21 @@ def contrast(
         first_more += each.tolerance**2 * one
         second_more += each.tolerance**2 * other
         slack += each.tolerance * max(0.0, abs(each.difference) - 3 * sqrt(one + other))
-    first_squares, second_squares = first**2, (second - shared) ** 2
+    second_own = second - shared
+    requests = max(candidate.requests + baseline.requests, 1.0)
+    # From the value of both arms together.
+    apart = (candidate.value - baseline.value) / requests
+    first_squares = (first + apart * baseline.requests * candidate.weights) ** 2
+    second_squares = (second_own - apart * candidate.requests * baseline.weights) ** 2
     total = float(first_squares.sum() + second_squares.sum())
     fourth = float(first_squares @ first_squares + second_squares @ second_squares)
     contributing = total**2 / fourth if fourth > 0 else 0.0
-    requests = max(candidate.requests + baseline.requests, 1.0)
     # One more average bucket for either arm: per request as variable as both arms together.
     per_request = candidate.requests**2 * float(first_squares.sum()) + baseline.requests**2 * float(
         second_squares.sum()
     )
     more = per_request / requests / contributing if contributing else 0.0
-    candidate_variance = float(first_squares.sum() + shared @ shared) + first_more + more / max(candidate.requests, 1.0)
+    candidate_variance = float(first @ first + shared @ shared) + first_more + more / max(candidate.requests, 1.0)
     baseline_variance = baseline.variance + second_more + more / max(baseline.requests, 1.0)
     covariance = float(shared @ second)
     variance = candidate_variance + baseline_variance - 2 * covariance
