@@ -43,11 +43,11 @@ conformance: $(VENV)/.dev ## http-cache-tests through Envoy (TARGET=meshcache|pr
 bench: $(VENV)/.dev ## throughput and latency on one Envoy worker; needs wrk (SECONDS_PER_PATH=5, JSON=1)
 	@$(BIN)/python -m bench
 
-proofs: $(VENV)/.dev ## the long forms of what must hold, half an hour (PARTS=model,fuzz,herd,purge,interference,statistics,simulate,deciders,ttfb; HISTORIES, RACES, EXPERIMENTS)
+proofs: $(VENV)/.dev ## the long forms of what must hold, an hour (PARTS=model,fuzz,herd,purge,interference,statistics,aa,verdicts,swaps,simulate,deciders,ttfb; HISTORIES, RACES, EXPERIMENTS, TRIALS, SWAPS)
 	@PYTHONPATH=.:tests $(BIN)/python -m proofs
 
-soak: $(VENV)/.dev ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS)
-	@PYTHONPATH=.:tests $(BIN)/python -m soak
+soak: $(VENV)/.dev ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS); SWAPS=10000: instead, so many policy sets under load
+	@PYTHONPATH=.:tests $(BIN)/python -m $(if $(SWAPS),proofs.swaps,soak)
 
 constraints: ## pin the newest versions that pyproject.toml allows into constraints.txt
 	rm -rf .venv-constraints

@@ -2,7 +2,8 @@
 
 Each part prints one line, and the last line is JSON. The exit status is 0 only when everything held. Environment:
 `PARTS` which of them (all), `HISTORIES` of the model (5000), `RACES` of purges (1000), `REQUESTS` of the interference
-(40000), `EXPERIMENTS` of the statistics (1000), `SECONDS_PER_PATH` of the bench.
+(40000) and of each trial of `aa` (20000), `EXPERIMENTS` of the statistics (1000), `TRIALS` of `aa` (200) and of each kind
+of `verdicts` (20), `SWAPS` of policy sets (1000), `SECONDS_PER_PATH` of the bench.
 """
 
 from __future__ import annotations
@@ -64,6 +65,17 @@ PARTS = (
         "statistics",
         "equal arms are called different in at most 5 %, unequal ones are found in time",
         ["proofs.statistics"],
+    ),
+    Part(
+        "aa",
+        "arms of one policy are called different in at most 5 %, through the engine, and no guardrail fires",
+        ["proofs.alike"],
+    ),
+    Part("verdicts", "a worse candidate is rolled back by itself, a better one wins", ["proofs.verdicts"]),
+    Part(
+        "swaps",
+        "policy sets are in effect in 500 ms under load, no request fails or is decided by two",
+        ["proofs.swaps"],
     ),
     Part("simulate", "a million requests are replayed against a policy in less than a minute", ["proofs.simulation"]),
     Part(
