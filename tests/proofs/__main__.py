@@ -2,8 +2,8 @@
 
 Each part prints one line, and the last line is JSON. The exit status is 0 only when everything held. Environment:
 `PARTS` which of them (all), `HISTORIES` of the model (5000), `RACES` of purges (1000), `REQUESTS` of the interference
-(40000) and of each trial of `aa` (20000), `EXPERIMENTS` of the statistics (1000), `TRIALS` of `aa` (200) and of each kind
-of `verdicts` (20), `SWAPS` of policy sets (1000), `SECONDS_PER_PATH` of the bench.
+(40000) and of each trial of `aa` (20000), `EXPERIMENTS` of the statistics (1000), `TRIALS` of `aa` (200) and of each
+kind of `verdicts` (20), `SWAPS` of policy sets (1000), `SECONDS_PER_PATH` of the bench.
 """
 
 from __future__ import annotations
