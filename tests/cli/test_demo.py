@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from meshcache.cli import main
 from meshcache.cli.demo_text import verdict
 from meshcache.demo import ab_policies
 from meshcache.policy.compile import compile_documents
@@ -62,13 +63,8 @@ async def test_a_short_demonstration() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--seconds", "1"], ["--rate", "0"], ["--workers", "x"]])
-async def test_wrong_usage_is_one_line(arguments: list[str]) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "meshcache", "demo", "ab", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 2
-    assert out == b""
-    assert len(err.splitlines()) == 1
+def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(("demo", "ab", *arguments))
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (2, "", 1)

@@ -193,7 +193,7 @@ async def test_the_ledger_says_what_users_have_seen(bench):
         bytes_before = sum(sums(await totals(), "origin_bytes").values())
         assert bytes_before == 10 * origin.asked
 
-        # Nobody has a unit, or has his arm by a hash: not counted.
+        # Who carries no unit is not counted.
         await users.client.get("/kept/0")
 
         # What is not stored is timed until the client has all of it.
