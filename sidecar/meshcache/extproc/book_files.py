@@ -20,6 +20,7 @@ import msgspec
 
 from meshcache.experiment.ledger import HEAD_BYTES, Book, Layout, about, head
 from meshcache.tiers.mapping import allocate, map_shared
+from meshcache.tiers.whole_file import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +93,7 @@ class BookFiles:
         )
         if not _holds(folder / ABOUT, told):
             # Also where power has gone before it was on disk: without it nobody would read what is counted.
-            write_whole(folder / ABOUT, told)
+            replace_file(folder / ABOUT, told, synced=False)
         arms = len(counted.arms)
         size = Layout.of(arms).size
         descriptor = _book(folder / book_name(self._slot), head(arms, key), size)
@@ -132,13 +133,3 @@ def _book(path: Path, begins: bytes, size: int) -> int:
         scratch.unlink(missing_ok=True)
         raise
     return descriptor
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Put a file at `path` that is whole at once, in the place of what is there. Raises `OSError`."""
-    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        scratch.write_bytes(data)
-        scratch.rename(path)
-    finally:
-        scratch.unlink(missing_ok=True)

@@ -17,7 +17,8 @@ import msgspec
 from meshcache.experiment import ledger
 from meshcache.experiment.counted import Counted, Folded, read
 from meshcache.experiment.ledger import Layout, head, window_of
-from meshcache.extproc.book_files import ABOUT, FOLDER, About, write_whole
+from meshcache.extproc.book_files import ABOUT, FOLDER, About
+from meshcache.tiers.whole_file import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -54,7 +55,7 @@ class PodBooks:
         if self._folded.fold(views, window_of(now - _GRACE) - 1):
             # Where the disk is full, they are folded once more after a restart: from the ring, as far as it goes.
             with contextlib.suppress(OSError):
-                write_whole(self._folder / _FOLDED, self._folded.dump(self.key))
+                replace_file(self._folder / _FOLDED, self._folded.dump(self.key), synced=False)
         found = Counted.none(self._arms)
         for view in views:
             found.add(read(view))
