@@ -31,11 +31,13 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 def test_the_test_of_a_split_prints_what_it_has_found(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "srm", "44700", "45489", "--json")
-    assert status == 0
+    assert status == 1, "flagged"
     assert json.loads(out) == {"pValue": pytest.approx(0.0086, abs=1e-4), "flagged": True}
     assert run(capsys, "srm", "44700", "45489", "--weights", "50", "50", "--json")[1] == out
     assert json.loads(run(capsys, "srm", "900", "100", "--weights", "90", "10", "--json")[1])["flagged"] is False
-    assert run(capsys, "srm", "500", "501")[1] == "p = 0.9748  the split is as planned\n"
+    assert run(capsys, "srm", "500", "501")[:2] == (0, "p = 0.9748  the split is as planned\n")
+    status, out, _ = run(capsys, "srm", "44700", "45489")
+    assert (status, out) == (1, "p = 0.008608  flagged: the split is not the planned one\n")
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,8 @@ def test_the_test_of_a_split_prints_what_it_has_found(capsys: pytest.CaptureFixt
         (("srm", "1"), "Missing argument 'UNITS' (see `meshcache experiment srm --help`)"),
         (("srm", "1", "-2"), "No such option: -2"),
         (("srm", "1", "2", "--weights", "0", "0"), "--weights: weights are numbers of 0 or more"),
+        (("srm", "0", "0"), "UNITS: there is nothing to test without a unit in either arm"),
+        (("show", "--data"), "Option '--data' requires an argument (see `meshcache experiment show --help`)"),
         (("halt", "x"), "No such command 'halt'"),
         (("stop",), "Missing argument 'NAME'"),
     ],
@@ -64,6 +68,15 @@ def test_without_a_meshcache_it_is_told_in_a_line(
     status, out, err = run(capsys, command, *name, "--data", str(tmp_path))
     assert (status, out) == (1, "")
     assert err == f"meshcache: no meshcache answers on {tmp_path}/run/admin.sock: give its --data or --socket\n"
+
+
+def test_when_it_ended_is_said_of_what_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    of = experiment(SPEC)
+    record, _ = begin(of, None, 1000.0)
+    assert "since 1970-01-01 00:16:40" in told(view(of, record, None, NUMBERS, 1001.0, **ROLE))  # type: ignore[arg-type]
+    record, _ = carry_out(of, record, Order.STOP, 1060.0, who="root")
+    assert "Stopped  stage 1 of 1  since 1970-01-01 00:17:40" in told(view(of, record, None, NUMBERS, 1061.0, **ROLE))  # type: ignore[arg-type]
 
 
 def test_every_subcommand_has_an_example() -> None:
@@ -109,6 +122,8 @@ def test_an_experiment_is_shown_with_its_numbers(monkeypatch: pytest.MonkeyPatch
 def test_what_a_verdict_waits_for_is_said() -> None:
     assert "waits for  the end of the warm-up, in 2 s" in told(shown(after=1.0))
     assert "waits for  requests that are counted" in told(shown(look=None, units=0, requests=0))  # type: ignore[arg-type]
+    nobody = told(shown(SPEC.replace("weight: 10}", "weight: 0}")))
+    assert "waits for  a weight above 0 for the arm candidate" in nobody
     few = told(shown(units=20))  # type: ignore[arg-type]
     assert "waits for  30 more units in the arm candidate" in few
     assert "waits for  30 more units in the arm baseline" in few

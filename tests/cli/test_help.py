@@ -28,6 +28,11 @@ def test_every_command_is_told_whole_in_its_line(shown) -> None:
         assert f"  {name:<13} {command.summary}\n" in text
 
 
+@pytest.mark.parametrize("group", ["experiment", "demo"])
+def test_a_group_by_itself_shows_its_commands(shown, group: str) -> None:
+    assert shown(group) == shown(group, "--help")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_an_example_and_says_what_its_values_are(shown, name: str) -> None:
     text = shown(name, "--help")

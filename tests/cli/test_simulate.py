@@ -77,16 +77,19 @@ def test_policies_side_by_side(simulate: Simulate) -> None:
     assert "stale-swr" not in short["total"]["decisions"]
 
 
-def test_arms_of_an_experiment(simulate: Simulate) -> None:
+def test_arms_of_an_experiment(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     _, out, _ = simulate("trace.csv", "--json")
     (found,) = json.loads(out)["policies"]
     arms = {arm["arm"]: arm for arm in found["arms"]}
     assert arms.keys() == {"control", "candidate"}
     assert arms["candidate"]["policy"] == "long"
     assert sum(arm["counts"]["requests"] for arm in arms.values()) == 100
+    monkeypatch.setenv("COLUMNS", "40")
     _, out, _ = simulate("trace.csv")
-    assert "longer/control" in out
-    assert "longer/candidate" in out
+    assert "longer/control (short)" in out
+    assert "longer/candidate (long)" in out
+    assert " to origin " in out
+    assert "…" not in out, "nothing is cut short, however narrow the terminal"
 
 
 def test_an_eviction_by_itself(simulate: Simulate) -> None:
@@ -127,6 +130,19 @@ def test_nothing_stored_is_told(simulate: Simulate) -> None:
     assert "--origin-cache-control" in err
 
 
+def test_a_trace_that_no_route_fits_is_told_what_to_do(simulate: Simulate, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.csv").write_text("time,url\n1700000000,https://other.example/b\n")
+    route = "kind: CacheRoute\nmetadata: {name: r}\nspec: {match: [{hosts: [a.example]}], policyRef: {name: p}}"
+    policy = "kind: CachePolicy\nmetadata: {name: p}\nspec: {freshness: {defaultTtl: 30s}}"
+    version = "apiVersion: meshcache.dev/v1alpha1\n"
+    Path("narrow.yaml").write_text(f"{version}{route}\n---\n{version}{policy}\n")
+    status, _, err = simulate("elsewhere.csv", "--policies", "narrow.yaml")
+    assert status == 0
+    assert "narrow.yaml: no request is cached; " in err
+    assert "--policy NAME" in err
+    assert simulate("elsewhere.csv", "--policies", "narrow.yaml", "--policy", "p")[2] == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -137,6 +153,10 @@ def test_nothing_stored_is_told(simulate: Simulate) -> None:
         (["keys", "--format", "yaml"], 2, "--format: expected one of common, envoy, json"),
         (["keys", "--eviction", "fifo", "--capacity-objects", "1"], 2, "--eviction: expected one of ttl, lru"),
         (["keys", "--eviction", "lru"], 2, "--eviction: give either --capacity-objects or --capacity-bytes"),
+        (["keys", "--capacity-objects", "1"], 2, "--capacity-objects: goes with --eviction (see"),
+        (["keys", "--capacity-bytes", "1Mi"], 2, "--capacity-bytes: goes with --eviction (see"),
+        (["keys", "--eviction", "lru", "--policy", "short"], 2, "--policy: does not go with --eviction (see"),
+        (["keys", "--eviction", "lru", "--html", "a.html"], 2, "--html: does not go with --eviction (see"),
         (["keys", "--hit-latency", "hot=1ms"], 2, "--hit-latency: says nothing of warm and cold"),
         (["keys", "--hit-latency", "fast=1ms"], 2, "--hit-latency: expected hot, warm or cold before `=`"),
         (["keys", "--miss-latency", "184"], 2, "--miss-latency: expected a duration"),

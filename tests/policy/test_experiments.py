@@ -82,6 +82,13 @@ def test_the_baseline_is_as_large_as_the_candidate_and_taken_off_control(
 def test_a_baseline_that_is_written_is_used() -> None:
     arms = (TWO % (80, 10)).replace("10}]", "10}, {name: baseline, policyRef: {name: old}, weight: 10}]")
     assert experiment(arms + "  compare: {candidate: candidate}").compare == Compare(1, 2)
+    assert experiment(arms + "  primary: {metric: hitRatio, direction: increase}").compare == Compare(1, 2)
+    assert experiment(arms + "  compare: {against: baseline}").compare == Compare(1, 2)
+
+
+def test_the_candidate_may_be_left_out_where_it_is_the_last_arm() -> None:
+    assert experiment(TWO % (50, 50) + "  compare: {against: control}").compare == Compare(1, 0)
+    assert experiment(TWO % (50, 50) + "  compare: {}").compare == Compare(1, 0)
 
 
 @pytest.mark.parametrize(

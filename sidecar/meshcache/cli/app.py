@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
 from meshcache import __version__
 
@@ -108,15 +109,27 @@ _WORDS: Final = (
 """What the libraries behind wrong usage say, and what is said here."""
 
 
-def _told(error: typer.TyperException) -> str:
-    """Wrong usage in one line: what is expected, and where more is said."""
+def _named(command: object, arguments: Sequence[str]) -> tuple[object, str]:
+    """The innermost command that `arguments` begin with, and how it is called."""
+    path = "meshcache"
+    for word in arguments:
+        below = command.commands.get(word) if isinstance(command, TyperGroup) else None
+        if below is None:
+            break
+        command, path = below, f"{path} {word}"
+    return command, path
+
+
+def _told(error: typer.TyperException, path: str) -> str:
+    """Wrong usage of the command `path` in one line: what is expected, and where more is said."""
     text = error.format_message()
     text = re.sub(r"^Invalid value(?: for '?([^':]+)'?)?: ", lambda found: f"{found[1]}: " if found[1] else "", text)
     for theirs, ours in _WORDS:
         text = text.replace(theirs, ours)
     text = text.rstrip(".")
     context = getattr(error, "ctx", None)
-    return f"{text} (see `{context.command_path if context is not None else 'meshcache'} --help`)"
+    # An option without its value is told without a context.
+    return f"{text} (see `{context.command_path if context is not None else path} --help`)"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -124,6 +137,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     asked = arguments[0]
     command = typer.main.get_command(build([asked] if asked in COMMANDS else COMMANDS))
+    innermost, path = _named(command, arguments)
+    # A group by itself shows its commands, as `meshcache` by itself does.
+    if isinstance(innermost, TyperGroup) and path.split()[1:] == arguments:
+        arguments = [*arguments, "--help"]
     try:
         status = command.main(args=arguments, prog_name="meshcache", standalone_mode=False)
     except CommandError as error:
@@ -131,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except typer.TyperException as error:
         # Wrong usage; typer would show it in three lines by itself.
-        typer.echo(f"meshcache: {_told(error)}", err=True)
+        typer.echo(f"meshcache: {_told(error, path)}", err=True)
         sys.exit(2)
     except typer.Abort:
         sys.exit(130)

@@ -17,7 +17,6 @@ from meshcache.cli.options import Workers
 from meshcache.cli.paths import admin_socket
 
 demo = typer.Typer(
-    no_args_is_help=True,
     rich_markup_mode=None,
     help="Show what meshcache is for, on this machine.\n\nExample: meshcache demo ab",
 )

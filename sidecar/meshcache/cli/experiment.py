@@ -25,7 +25,6 @@ TIMEOUT: Final = 20.0
 WATCH_EVERY: Final = 2.0
 
 experiment = typer.Typer(
-    no_args_is_help=True,
     rich_markup_mode=None,
     help="Show experiments, and decide about them.\n\nExample: meshcache experiment show swr-rollout --watch",
 )
@@ -109,7 +108,9 @@ _add_order(
 @experiment.command(short_help="Everybody on the candidate, with its cache.")
 def promote(
     name: Name,
-    arm: Annotated[str, typer.Option(metavar="ARM", help="Whom, where nothing is compared.")] = "",
+    arm: Annotated[
+        str, typer.Option(metavar="ARM", help="Instead of the candidate; needed where nothing is compared.")
+    ] = "",
     reason: ReasonText = "",
     data: RunningData = DEFAULT_DATA,
     socket: AdminSocket = None,
@@ -146,21 +147,27 @@ def srm(
 ) -> None:
     """Test whether two arms have the units that their weights promise: chi-square at 1 %, for a single look.
 
+    Exit status 0 when they have, 1 when the split is flagged.
+
     Example: meshcache experiment srm 44700 45489 --weights 50 50 --json
     """
     import json
 
     from meshcache.experiment.statistics.sample_ratio import srm_fixed
 
+    if not first + second:
+        raise typer.BadParameter("there is nothing to test without a unit in either arm", param_hint="UNITS")
     try:
         found = srm_fixed((first, second), weights)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--weights") from None
     if as_json:
         typer.echo(json.dumps({"pValue": found.p_value, "flagged": found.flagged}))
-        return
-    verdict = "flagged: the split is not the planned one" if found.flagged else "the split is as planned"
-    typer.echo(f"p = {found.p_value:.4g}  {verdict}")
+    else:
+        verdict = "flagged: the split is not the planned one" if found.flagged else "the split is as planned"
+        typer.echo(f"p = {found.p_value:.4g}  {verdict}")
+    if found.flagged:
+        raise typer.Exit(1)
 
 
 def _order(admin: AdminApi, order: str, name: str, reason: str, arm: str = "", *, as_json: bool) -> None:

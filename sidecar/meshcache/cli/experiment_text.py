@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from meshcache.experiment.metric import SECONDS, SHARES, Metric
+from meshcache.experiment.overlay import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,8 +72,11 @@ def _away(store: str) -> str:
 
 def _head(found: ExperimentView) -> str:
     parts = [found.name, f"{found.phase} {found.winner}".strip(), f"stage {found.stage} of {found.stages}"]
-    if found.stage_since:
-        parts.append(f"since {_time(found.stage_since)}")
+    # Where the stages are at an end, it is the end that one wants to know of.
+    going = found.phase in (Phase.WARMING, Phase.RUNNING) or not found.decisions
+    since = found.stage_since if going else found.decisions[-1].at
+    if since:
+        parts.append(f"since {_time(since)}")
     parts += [f"route {found.route}", "counting" if found.counting else "not counting"]
     parts.append("this pod decides" if found.leads else "another pod decides")
     return "  ".join(parts)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from meshcache.cli.simulate_settings import MISS, Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from meshcache.simulate.result import SimulationResult
 
 
@@ -140,6 +142,11 @@ def simulate(
     if eviction or capacity_objects or capacity_bytes:
         from meshcache.cli.simulate_eviction import print_eviction
 
+        if not eviction:
+            raise typer.BadParameter("goes with --eviction", param_hint=_first(_CAPACITIES, capacity_objects))
+        others = (policies, policy, data, html)
+        if any(others):
+            raise typer.BadParameter("does not go with --eviction", param_hint=_first(_OF_POLICIES, *others))
         print_eviction(settings, eviction, capacity_objects or [], capacity_bytes or [], as_json=json)
         return
     from meshcache.cli.simulate_run import contenders, replay
@@ -155,6 +162,15 @@ def simulate(
     from meshcache.cli.simulate_table import print_tables
 
     print_tables(result)
+
+
+_CAPACITIES: Final = ("--capacity-objects", "--capacity-bytes")
+_OF_POLICIES: Final = ("--policies", "--policy", "--data", "--html")
+
+
+def _first(options: Sequence[str], *values: object) -> str:
+    """The first of `options` whose value is given; the last one where none of `values` is."""
+    return next((option for option, value in zip(options, values, strict=False) if value), options[-1])
 
 
 def _write(path: Path, result: SimulationResult, settings: Settings) -> None:

@@ -91,13 +91,16 @@ def replay(settings: Settings, compared: Sequence[Contender]) -> SimulationResul
         trace = read(settings, simulation.feed)
         result = simulation.result(settings.trace.name, trace.format, trace.bad.count, trace.bad.first)
     for policy in result.policies:
-        if not policy.stored.get("stored"):
-            reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(policy.stored.items()))
-            typer.echo(
-                f"meshcache: {policy.name}: nothing was stored ({reasons or 'no request is cached'}); does the trace "
-                "lack lifetimes (--origin-cache-control), or does no route match (--host)?",
-                err=True,
-            )
+        if policy.stored.get("stored"):
+            continue
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(policy.stored.items()))
+        told = (
+            f"nothing was stored ({reasons}); does the trace lack lifetimes (--origin-cache-control)?"
+            if reasons
+            else "no request is cached; does none of its routes with a policy match? --host HOST says where requests "
+            "go, and --policy NAME puts all of them under one policy"
+        )
+        typer.echo(f"meshcache: {policy.name}: {told}", err=True)
     return result
 
 

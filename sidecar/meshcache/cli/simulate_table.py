@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from meshcache.simulate.rows import Row
 
 
+_WIDTH: Final = 1000
+"""Columns: a table takes what it needs. On what is narrower lines are broken, but no figure is cut short."""
+
+
 def print_tables(result: SimulationResult) -> None:
     """Print what was replayed, the policies side by side, and their arms."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=_WIDTH)
     trace = result.trace
     console.print(
         escape(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def validate(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATH]...", help="Policy files, or folders of them; `policies` when none is given."),
+        typer.Argument(metavar="PATH", help="Policy files, or folders of them; `policies` when none is given."),
     ] = None,
     refresh_cluster: Annotated[
         list[str] | None,

@@ -44,7 +44,7 @@ def carry_out(
 ) -> Step:
     """What follows from a person's `order`. `record` is about this text (`plan.begin`).
 
-    `arm` is whom to promote, where nothing is compared; `evidence` how things stand. Raises `ValueError` with a
+    `arm` is whom to promote in place of the candidate; `evidence` how things stand. Raises `ValueError` with a
     sentence for what makes no sense.
     """
     if order is Order.RESUME:

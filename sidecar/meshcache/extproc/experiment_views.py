@@ -206,6 +206,9 @@ def missing(experiment: Experiment, record: Record | None, findings: Findings | 
         return [f"the end of the warm-up, in {left:.0f} s"]
     if record.phase is not Phase.RUNNING or experiment.compare is None:
         return []
+    candidate = experiment.compare.candidate
+    if not record.weights[candidate]:
+        return [f"a weight above 0 for the arm {experiment.arms[candidate].name}"]
     if findings is None or not any(findings.requests):
         return ["requests that are counted"]
     waits = []

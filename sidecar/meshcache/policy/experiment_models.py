@@ -55,7 +55,7 @@ class ArmModel(Strict):
 class Compare(Strict):
     """Which arm is judged, and against which."""
 
-    candidate: Name
+    candidate: Name | None = None
     against: Name | None = None
 
 

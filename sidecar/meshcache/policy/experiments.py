@@ -180,7 +180,11 @@ class ExperimentCompiler:
                     document, ("spec", "compare", field), f"there is no arm named {name}", f"one of {', '.join(places)}"
                 )
                 return arms, None
-        candidate = places[compare.candidate] if compare else len(arms) - 1
+        if compare and compare.candidate is not None:
+            candidate = places[compare.candidate]
+        else:
+            # The arm `baseline` is what a candidate is held against, wherever it stands.
+            candidate = max((place for name, place in places.items() if name != BASELINE), default=0) or len(arms) - 1
         if candidate == 0:
             message = "the first arm is control, and cannot be the candidate"
             self._refuse(document, ("spec", "compare", "candidate"), message)
