@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meshcache.experiment.assignment import Assigner, cookie_value
@@ -97,6 +97,16 @@ def test_another_secret_or_experiment_splits_independently(other: tuple[bytes, s
 def test_without_any_weight_there_is_nothing_to_choose() -> None:
     with pytest.raises(ValueError, match="above 0"):
         Assigner(SECRET, "e", arms([0, 0]))
+
+
+@given(st.lists(st.text(st.sampled_from("uidxa=; \t"), max_size=12), max_size=3), st.sampled_from(["uid", "u", "id"]))
+@example(["uid; uid=5"], "uid")
+@example(["uid=; uid=5"], "uid")
+@example(["xuid=1;\t uid=2;uid=3"], "uid")
+def test_a_cookie_is_what_all_of_them_together_say(lines: list[str], name: str) -> None:
+    headers = Headers([("cookie", line) for line in lines])
+    expected = next((value for key, value in headers.cookies() if key == name), None) or None
+    assert cookie_value(headers, name) == expected
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=100))

@@ -11,8 +11,10 @@ draw together against them first, and then among themselves: else units of the o
 from __future__ import annotations
 
 import hashlib
+import re
 from copy import copy
 from enum import StrEnum
+from functools import lru_cache
 from math import log
 from typing import TYPE_CHECKING
 
@@ -134,7 +136,20 @@ def _seed(key: bytes, arm: str) -> int:
 
 
 def cookie_value(headers: Headers, name: str) -> str | None:
-    """The first value of cookie `name`, or None when it is absent or empty."""
+    """The first value of cookie `name`, or None when it is absent or empty.
+
+    What `Headers.cookies` says, without taking all apart: a line full of cookies would keep the event loop from others
+    five times as long.
+    """
     if "cookie" not in headers.names:
         return None
-    return next((value for key, value in headers.cookies() if key == name), None) or None
+    for line in headers.get_all("cookie"):
+        found = _cookie(name).search(line)
+        if found is not None:
+            return found[1] or None
+    return None
+
+
+@lru_cache(maxsize=256)
+def _cookie(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:\A|;)[ \t]*{re.escape(name)}(?:=([^;]*)|(?=;|\Z))")
