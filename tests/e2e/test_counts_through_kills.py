@@ -1,6 +1,6 @@
 """Workers, a whole sidecar and the store of two pods are killed in mid-experiment: each request counts once.
 
-What is decided is decided once, and outlives all of them. `make proofs PARTS=deciders` runs it (`KILLS`): two pods
+What is decided is decided once, and outlives all of them. `make proofs PARTS=deciders` runs it (`TWO_PODS`): two pods
 whose processes start again and again take their time.
 """
 
@@ -21,7 +21,7 @@ from test_decided_experiments import KEYS, POLICIES, USERS, answers, asked, deci
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.skipif(not os.environ.get("KILLS"), reason="half a minute; make proofs PARTS=deciders runs it"),
+    pytest.mark.skipif(not os.environ.get("TWO_PODS"), reason="half a minute; make proofs PARTS=deciders runs it"),
 ]
 
 ALIKE = POLICIES.replace("policyRef: {name: bad}", "policyRef: {name: good}")

@@ -88,7 +88,6 @@ PARTS = (
             "tests/e2e/test_decided_experiments.py",
             "tests/e2e/test_counts_through_kills.py",
         ),
-        {"KILLS": "1"},
         {"TWO_PODS": "1"},
     ),
     Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
