@@ -58,6 +58,7 @@ class Pod:
         self.in_force: dict[str, Overlay] = {}
         self.adoptions: tuple[Adoption, ...] = ()
         self.since = 0.0
+        self.waited_for: Phase | None = None
         self.metrics = Metrics()
         options = WorkerOptions(
             index=0, workers=1, socket_path="", data_dir=str(data), warm_url=url, keys_dir=str(data.parent / "keys")
@@ -69,6 +70,7 @@ class Pod:
             self.metrics,
             structlog.get_logger(),
             AuditLog(data / "audit.log"),
+            installed=self.installed,
             every=every,
             settling=SETTLING,
         )
@@ -79,6 +81,9 @@ class Pod:
         self.in_force = dict(overlays)
         self.adoptions = tuple(adoptions)
         self.since = time.monotonic()
+
+    async def installed(self) -> None:
+        self.waited_for = self.phase
 
     @property
     def phase(self) -> Phase | None:
@@ -143,6 +148,7 @@ async def test_a_person_decides_from_any_pod(start: Start) -> None:
     began = time.monotonic()
     shown = await follower.deciding.order("e", Order.ROLLBACK, {"user": "sam", "uid": 7}, text="too slow")
     assert (shown.phase, shown.leads, shown.decisions[-1].who) == ("RolledBack", False, "sam")
+    assert follower.waited_for is Phase.ROLLED_BACK
     await until(lambda: all(pod.phase is Phase.ROLLED_BACK for pod in pods))
     assert max(pod.since for pod in pods) - began < 1.0
     await until(lambda: follower.audited[-1].get("who") == {"user": "sam", "uid": 7})

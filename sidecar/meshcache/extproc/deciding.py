@@ -30,7 +30,7 @@ from meshcache.tiers.decision_store import StoreError, remembered
 from meshcache.tiers.redis import RedisTier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from structlog.typing import FilteringBoundLogger
 
@@ -80,17 +80,20 @@ class Deciding:
         log: FilteringBoundLogger,
         audit: AuditLog,
         *,
+        installed: Callable[[], Awaitable[object]],
         every: float = EVERY,
         settling: float = SETTLING,
     ) -> None:
-        """`options` are the workers', with stores filled in; `apply` puts overlays and adoptions in force; `every`
-        so many seconds it is looked whether there is something to decide, and for `settling` seconds a store that is
-        new to us is left to the other pods.
+        """`options` are the workers', with stores filled in; `apply` puts overlays and adoptions in force, and
+        `installed` waits, for as long as a person would, until every worker has them; `every` so many seconds it is
+        looked whether there is something to decide, and for `settling` seconds a store that is new to us is left to
+        the other pods.
 
         Raises `ValueError` for a store that no worker could use either.
         """
         self._finder = finder
         self._apply = apply
+        self._installed = installed
         self._log = log
         self._copy = DecisionFile(
             Path(options.data_dir) / FILE_NAME,
@@ -205,12 +208,14 @@ class Deciding:
     async def order(
         self, name: str, order: Order, who: Mapping[str, Any], *, text: str = "", arm: str = ""
     ) -> ExperimentView:
-        """Carry out what a person wants, wherever the leader is; `who` goes into the audit log.
+        """Carry out what a person wants, wherever the leader is; `who` goes into the audit log. This pod's workers
+        have it in force then, if they answer at all.
 
         Raises `NotKnownError`, `ValueError` with a sentence for what makes no sense, and `OrderRefusedError`.
         """
         # To its end, once begun, whether or not its caller waits for it.
         await asyncio.shield(asyncio.create_task(self._order(name, order, who, text, arm)))
+        await self._installed()
         return await self.show(name)
 
     async def _order(self, name: str, order: Order, who: Mapping[str, Any], text: str, arm: str) -> None:

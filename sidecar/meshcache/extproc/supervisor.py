@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from meshcache.policy.snapshot import Snapshot as PolicySet
 
 LAST_GOOD_NAME: Final = "policies.last-good"
+IN_FORCE: Final = 2.0
+"""Seconds for which a person's order waits for workers that do not say that they have it."""
 WATCH_RETRY: Final = 0.5
 """Seconds before a watch that ended is begun again."""
 
@@ -156,6 +158,7 @@ class Supervisor:
                 self._metrics,
                 self._log,
                 self._audit,
+                installed=lambda: self.overlays.wait_installed(self.overlays.message.version, IN_FORCE),
             )
         except (BoardError, ValueError) as error:
             raise StartError(str(error)) from error
