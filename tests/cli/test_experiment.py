@@ -48,6 +48,8 @@ def test_the_test_of_a_split_prints_what_it_has_found(capsys: pytest.CaptureFixt
         (("srm", "1", "2", "--weights", "0", "0"), "--weights: weights are numbers of 0 or more"),
         (("srm", "0", "0"), "UNITS: there is nothing to test without a unit in either arm"),
         (("show", "--data"), "Option '--data' requires an argument (see `meshcache experiment show --help`)"),
+        (("show", "a/b"), "NAME: expected a name of small letters, digits, - and . such as lru-swr, got 'a/b' (see"),
+        (("stop", ""), "NAME: expected a name of small letters"),
         (("halt", "x"), "No such command 'halt'"),
         (("stop",), "Missing argument 'NAME'"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from meshcache.cli import main
@@ -21,6 +23,13 @@ def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     return run
 
 
+def assert_no_types(text: str) -> None:
+    """The types of Python, such as <list[Path]> and <int range>, are no help."""
+    shown = text.partition("\nArguments:\n")[2].partition("\nOptions:\n")[0]
+    assert "<" not in shown
+    assert not re.search(r"<(str|int|float|list.*|.* range)>", text)
+
+
 def test_every_command_is_told_whole_in_its_line(shown) -> None:
     text = shown()
     assert text == shown("--help")
@@ -37,6 +46,17 @@ def test_a_group_by_itself_shows_its_commands(shown, group: str) -> None:
 def test_every_command_has_an_example_and_says_what_its_values_are(shown, name: str) -> None:
     text = shown(name, "--help")
     assert f"Example: meshcache {name} " in text
-    # The types of the library behind it, such as <list[str]>, are no help.
-    assert "<list[str]" not in text
-    assert "<str>" not in text
+    assert_no_types(text)
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("demo", "ab"),
+        *(("experiment", name) for name in ("list", "show", "stop", "resume", "promote", "rollback", "srm")),
+    ],
+)
+def test_so_has_every_command_of_a_group(shown, group: str, name: str) -> None:
+    text = shown(group, name, "--help")
+    assert f"Example: meshcache {group} {name}" in text
+    assert_no_types(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -110,6 +111,7 @@ def test_first_light(shipped):
     assert (shipped.folder / "policies" / "lru-swr.yaml").is_file()
     assert "copied from the examples" in command.stdout
     metrics = next(line.split()[1] for line in command.stdout.splitlines() if line.startswith("metrics"))
+    assert re.search(r"^arms      \S+ experiment show --data data swr-rollout$", command.stdout, re.MULTILINE)
     assert "meshcache_requests_total" in httpx.get(metrics, timeout=5).text
     assert shipped.run("status", "--data", "data").wait() == 0
     names = " ".join(command.children().values())

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperGroup
 
 from meshcache import __version__
 
@@ -109,6 +109,17 @@ _WORDS: Final = (
 """What the libraries behind wrong usage say, and what is said here."""
 
 
+def _without_types(command: object) -> None:
+    """Leave types of Python, such as `<list[Path]>`, out of what help says of arguments."""
+    for parameter in getattr(command, "params", ()):
+        if isinstance(parameter, TyperArgument):
+            # There is no setting for it; where the library stops asking for it, nothing is lost.
+            vars(parameter)["display_type_rich"] = lambda **_: None
+    if isinstance(command, TyperGroup):
+        for below in command.commands.values():
+            _without_types(below)
+
+
 def _named(command: object, arguments: Sequence[str]) -> tuple[object, str]:
     """The innermost command that `arguments` begin with, and how it is called."""
     path = "meshcache"
@@ -137,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     asked = arguments[0]
     command = typer.main.get_command(build([asked] if asked in COMMANDS else COMMANDS))
+    _without_types(command)
     innermost, path = _named(command, arguments)
     # A group by itself shows its commands, as `meshcache` by itself does.
     if isinstance(innermost, TyperGroup) and path.split()[1:] == arguments:

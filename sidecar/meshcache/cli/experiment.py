@@ -176,10 +176,11 @@ def _order(admin: AdminApi, order: str, name: str, reason: str, arm: str = "", *
     from meshcache.cli.experiment_text import told_line
     from meshcache.extproc.experiment_views import ExperimentView
 
+    path = _path(name)
     with admin.client(TIMEOUT) as client:
         client.get("/status").raise_for_status()
         body = {"reason": reason, "arm": arm}
-        answer = client.post(f"{_path(name)}/{order}", json=body, headers=admin.credentials())
+        answer = client.post(f"{path}/{order}", json=body, headers=admin.credentials())
     found = _answered(answer, ExperimentView)
     typer.echo(msgspec.json.encode(found).decode() if as_json else told_line(found))
 
@@ -213,4 +214,10 @@ def _answered(answer: httpx.Response, kind: type[T]) -> T:
 
 
 def _path(name: str) -> str:
+    from meshcache.policy.values import name as checked
+
+    try:
+        checked(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="NAME") from None
     return f"/experiments/{quote(name, safe='')}"

@@ -320,6 +320,7 @@ class _Stack:
             "  edit them: in effect within a second",
             f"metrics   http://{status.metrics_address}/metrics",
             f"status    {command} status{data}",
+            *(f"arms      {command} experiment show{data} {name}" for name in status.policies.experiments[:1]),
             f"purge     {command} purge{data} --url {base}{path}",
             "stop      Ctrl-C",
         ]
