@@ -26,6 +26,11 @@ def resident(pid: int) -> int:
     return int(found[1]) * 1024
 
 
+def loaded(pid: int, library: str) -> bool:
+    """Whether a process has any of a library's extension modules."""
+    return f"/{library}/" in Path(f"/proc/{pid}/maps").read_text()
+
+
 async def test_idle_processes_take_what_the_limits_of_pods_count_on(make_folder):
     folder = make_folder()
     (folder / "policies").mkdir()
@@ -35,7 +40,9 @@ async def test_idle_processes_take_what_the_limits_of_pods_count_on(make_folder)
         await mesh.serve("--workers", "2")
         supervisor = (await mesh.status())["pid"]
         assert resident(supervisor) < 100 * MIB
-        for pid in await mesh.worker_pids():
+        assert not loaded(supervisor, "scipy")
+        workers = await mesh.worker_pids()
+        for pid in workers:
             assert resident(pid) < 95 * MIB
         # What an experiment is judged by is loaded when there is one, and stays.
         await mesh.put_policies(POLICIES.replace("routeRef: {name: tested}", JUDGED))
@@ -47,5 +54,9 @@ async def test_idle_processes_take_what_the_limits_of_pods_count_on(make_folder)
 
             assert await eventually(judged, 30)
         assert resident(supervisor) < 125 * MIB
+        assert loaded(supervisor, "scipy")
+        assert not any(loaded(pid, "numpy") for pid in workers)
+        # Nothing is remembered of units of one kind.
+        assert not (mesh.data / "links").exists()
     finally:
         await mesh.stop()
