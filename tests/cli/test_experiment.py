@@ -152,6 +152,19 @@ def test_a_person_is_shown_with_what_he_said() -> None:
     assert "note  redis://x does not answer: this is what was in force last, and nothing is decided now" in text
 
 
+def test_whom_a_promotion_put_everybody_on_stays_with_it() -> None:
+    of = experiment(SPEC)
+    record, _ = begin(of, None, 1000.0)
+    record, _ = carry_out(of, record, Order.PROMOTE, 1001.0, who="sam")
+    record, _ = carry_out(of, record, Order.PROMOTE, 1002.0, who="sam", arm="control")
+    record, _ = carry_out(of, record, Order.RESUME, 1003.0, who="sam")
+    text = told(view(of, record, None, NUMBERS, 1004.0, **ROLE))  # type: ignore[arg-type]
+    assert "Promoted candidate  Person  by sam" in text
+    assert "Promoted control  Person  by sam" in text
+    assert "Resumed     Person  by sam" in text
+    assert [one.winner for one in record.decisions] == ["", "candidate", "control", ""]
+
+
 def test_experiments_are_listed_in_a_line_each() -> None:
     of = experiment(RAMP)
     record: Record | None = None

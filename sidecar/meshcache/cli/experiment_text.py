@@ -153,7 +153,8 @@ def _decisions(decisions: Sequence[Decision]) -> list[str]:
     for decision in decisions:
         by = decision.who or decision.by
         text = f"  {decision.text!r}" if decision.text else ""
-        lines.append(f"{_time(decision.at)}  {decision.what:<10}  {decision.reason}  by {by}{text}")
+        what = f"{decision.what} {decision.winner}".rstrip()
+        lines.append(f"{_time(decision.at)}  {what:<10}  {decision.reason}  by {by}{text}")
         lines += [f"                       {_evidence(one)}" for one in decision.evidence]
     return lines
 

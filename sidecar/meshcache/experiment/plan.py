@@ -296,6 +296,7 @@ def _decide(
         epoch=record.epoch,
         spec_hash=record.spec_hash,
         evidence=evidence,
+        winner=str(changes.get("winner", "")),
         **(by or {}),
     )
     decisions = (*record.decisions, decision)[-MOST_DECISIONS:]

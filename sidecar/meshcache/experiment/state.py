@@ -107,6 +107,8 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
     text: str = ""
     """What the person has said."""
     evidence: tuple[Evidence, ...] = ()
+    winner: str = ""
+    """The arm that everybody is put on by a promotion."""
 
 
 class Clock(msgspec.Struct, frozen=True, rename="camel"):
