@@ -25,10 +25,12 @@ from meshcache.extproc.counting import Counting
 from meshcache.extproc.pod_books import KEPT, LINGER, Shelf
 from meshcache.observe import logs
 from meshcache.observe.metrics import Metrics
+from meshcache.tiers.fleet_ledger import FleetRecords
 from meshcache.tiers.signing import Keyring
+from meshcache.tiers.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from fixtures_valkey import LocalValkey
     from meshcache.experiment.ledger import Book
@@ -323,6 +325,21 @@ async def test_what_is_told_of_samples_comes_at_the_end_at_the_latest(tmp_path: 
     assert requests_of(totals) == [10, 7, 0]
     assert totals.units == (10, 7, 0)
     await two.counting.stop()
+
+
+@pytest.mark.parametrize("answer", [5, [b"a"], {3: b"x"}, {b"pod": 2}, {b"pod": b"x"}, b"OK", None])
+async def test_a_store_that_answers_something_else_costs_the_others_counts_only(tmp_path: Path, answer: Any) -> None:
+    async def send(commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [answer] * len(commands)
+
+    threads = Threads("ledger", 1)
+    told = shared_counts.SharedCounts(FleetRecords(send, "here"), lambda: KEYS, threads, Metrics(), logs.get_logger())
+    assert (await told.read(id_of(ONE)))[0] == []
+    count(book(tmp_path), 1)
+    found = Shelf(tmp_path).read(id_of(ONE))
+    assert found is not None
+    await told.publish(id_of(ONE), found[1])
+    await threads.close(1.0)
 
 
 async def test_records_of_strangers_are_left_out(tmp_path: Path, valkey: LocalValkey) -> None:

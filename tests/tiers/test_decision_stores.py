@@ -8,11 +8,13 @@ import errno
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from redis.exceptions import ResponseError
 
 from fixtures_valkey import LocalValkey
 from meshcache.experiment.overlay import Phase
@@ -251,6 +253,42 @@ async def test_keys_that_cannot_be_read_are_told_in_a_line(valkey: LocalValkey) 
     with pytest.raises(StoreError, match="the keys of this installation cannot be read: /keys: no"):
         await DecisionRedis(client.send, client.where, broken).lead(3.0)
     await client.close()
+
+
+ANYTHING = [
+    b"OK",
+    5,
+    None,
+    [],
+    [3],
+    [[]],
+    [[1, 2]],
+    {b"a": 2},
+    {3: b"x"},
+    b"\xff",
+    True,
+    1.5,
+    [[b"x"]],
+    ResponseError("no"),
+]
+
+
+@pytest.mark.parametrize("answer", ANYTHING, ids=repr)
+async def test_a_store_that_answers_something_else_is_told_in_a_line_at_most(answer: Any) -> None:
+    async def send(commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [answer] * len(commands)
+
+    async def fail(_commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        raise TypeError("'int' object is not subscriptable")
+
+    store = DecisionRedis(send, "redis://x", keys)
+    assert (await store.read()).records == {}
+    assert not isinstance(await store.lead(3.0), int)
+    assert await store.write(record(), "1-x") in (True, False)
+    await store.offer([record()])
+    await store.wait(0.01)
+    with pytest.raises(StoreError, match="redis://x: the store answers something else: TypeError"):
+        await DecisionRedis(fail, "redis://x", keys).read()
 
 
 async def test_a_store_that_is_away_is_told_in_a_line(valkey: LocalValkey) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 20.0
 """Seconds; the first look at an experiment loads what works out its numbers."""
 WATCH_EVERY: Final = 2.0
+_MOST_UNITS: Final = 10**15
+"""More than there can be, and few enough to be counted with."""
 
 experiment = typer.Typer(
     rich_markup_mode=None,
@@ -157,6 +159,8 @@ def srm(
 
     if not first + second:
         raise typer.BadParameter("there is nothing to test without a unit in either arm", param_hint="UNITS")
+    if max(first, second) > _MOST_UNITS:
+        raise typer.BadParameter(f"expected at most {_MOST_UNITS} units", param_hint="UNITS")
     try:
         found = srm_fixed((first, second), weights)
     except ValueError as error:

@@ -214,18 +214,23 @@ class SharedCounts:
         except asyncio.CancelledError:
             self._breaker.abandoned()
             raise
-        except (TierError, TimeoutError) as trouble:
+        except Exception as trouble:
+            # Whatever it is: this pod's own counts are worth as much without the others'.
             error = trouble
         if error is None:
             self._breaker.succeeded()
         else:
             self._breaker.failed()
-            kind = error.kind if isinstance(error, TierError) else Trouble.TIMEOUT
+            kind = Trouble.TIMEOUT if isinstance(error, TimeoutError) else Trouble.INTERNAL
+            if isinstance(error, TierError):
+                kind = error.kind
             self._metrics.inc("tier_errors_total", (TierName.WARM, kind))
         if (error is not None) is not self._away:
             self._away = error is not None
             if error is not None:
-                self._log.warning("counts of experiments cannot be shared with other pods", error=str(error))
+                self._log.warning(
+                    "counts of experiments cannot be shared with other pods", error=str(error) or repr(error)
+                )
             else:
                 self._log.info("counts of experiments are shared again")
         return error is None

@@ -104,7 +104,7 @@ class DecisionRedis:
         (reply,) = await self._ask(
             [("EVAL", _LEAD, 3, name["lease"], name["terms"], name["token"], self._holder, life)]
         )
-        return reply.decode() if isinstance(reply, bytes) else None
+        return reply.decode("ascii", "replace") if isinstance(reply, bytes) else None
 
     async def step_down(self) -> None:
         """See `DecisionStore`."""
@@ -122,12 +122,12 @@ class DecisionRedis:
                 ("HLEN", name["records"]),
             ]
         )
-        mark = (incarnation, newest[0][0] if isinstance(newest, list) and newest else None, count)
+        mark = (incarnation, _newest(newest), count)
         if mark != self._mark:
             # The mark was read first: what changes meanwhile shows at the next look.
             (records,) = await self._ask([("HGETALL", name["records"])])
             found = [known.opened(field, value) for field, value in _items(records)]
-            word = incarnation.decode() if isinstance(incarnation, bytes) else ""
+            word = incarnation.decode("ascii", "replace") if isinstance(incarnation, bytes) else ""
             self._stored = Stored({record.name: record for record in found if record is not None}, word)
             self._mark = mark
         return self._stored
@@ -182,6 +182,9 @@ class DecisionRedis:
             raise StoreError(f"{self.where}: {error}") from error
         except TimeoutError as error:
             raise StoreError(f"{self.where}: the store does not answer in time") from error
+        except Exception as error:
+            # The client takes apart what it expects, and raises whatever comes of something else.
+            raise StoreError(f"{self.where}: the store answers something else: {type(error).__name__}") from error
 
 
 class _Secrets:
@@ -216,6 +219,15 @@ class _Secrets:
             return None
         record = decoded(text)
         return record if record is not None and number == b"%d" % record.version else None
+
+
+def _newest(reply: object) -> bytes | None:
+    """The id of the newest message, by what XREVRANGE answers; None for none."""
+    match reply:
+        case [[bytes(message), _], *_]:
+            return message
+        case _:
+            return None
 
 
 def _items(reply: object) -> Iterable[tuple[bytes, bytes]]:

@@ -84,12 +84,12 @@ class FleetRecords:
         found: dict[str, Record] = {}
         fetched: list[tuple[str, Versions]] = []
         for name, value in list(reply.items())[:_MOST_PODS] if isinstance(reply, dict) else ():
-            pod = name.decode("utf-8", "replace")
-            if pod == self.pod:
-                continue
             try:
-                version = _decoder.decode(value)
-            except (msgspec.DecodeError, ValueError):
+                pod, version = name.decode("utf-8", "replace"), _decoder.decode(value)
+            except (AttributeError, TypeError, ValueError):
+                # Of none of ours, or of a store that answers something else.
+                continue
+            if pod == self.pod:
                 continue
             before = known.get(pod)
             if before is not None and before.versions == version:
