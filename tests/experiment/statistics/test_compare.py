@@ -83,6 +83,28 @@ def test_what_one_unit_does_says_nothing() -> None:
     assert compare(Metric.ERROR_RATE, one, other, 0.05).absolute.above(0.01)
 
 
+def busy(requests: int, added: float, seed: int) -> ArmTotals:
+    """An arm of which one user, with a slow connection, makes an eighth of the requests."""
+    rng = np.random.default_rng(seed)
+    buckets = np.where(rng.random(requests) < 0.125, 7, rng.integers(0, BUCKETS, requests))
+    hits = rng.random(requests) < 0.6
+    latency = np.where(hits, 0.017, 0.184) + np.where(buckets == 7, 0.15, 0.02) + added
+    return arm(buckets, hits, latency=latency)
+
+
+def test_a_busy_user_hides_nothing_that_all_others_show() -> None:
+    one, other = busy(2000, 0.1, 1), spread(2000, 0.6, 2)
+    found = compare(Metric.LATENCY_MEAN, one, other, 0.01)
+    assert found.absolute.above(0.02), found
+    assert found.relative.above(0.1)
+    # Alone he says nothing, however slow he is.
+    for seed in range(2, 12):
+        found = compare(Metric.LATENCY_MEAN, busy(2000, 0.0, seed), busy(2000, 0.0, seed + 20), 0.05)
+        assert not found.absolute.excludes(0)
+        found = compare(Metric.HIT_RATIO, busy(2000, 0.0, seed), spread(2000, 0.6, seed + 20), 0.05)
+        assert not found.absolute.excludes(0)
+
+
 def test_nothing_that_varies_says_nothing() -> None:
     found = compare(Metric.ERROR_RATE, spread(5000, 0.9, 1), spread(5000, 0.9, 2), 0.05)
     assert found.lack is Lack.NO_VARIATION

@@ -34,7 +34,9 @@ class Lack(StrEnum):
     NO_VARIATION = "no-variation"
     """Both arms show the same in every bucket, as without a single error in either."""
     FEW_EVENTS = "few-events"
-    """The difference comes from two or three buckets, so its spread cannot be known."""
+    """Two or three buckets make the spread, so it cannot be known, and without them there is no difference beyond
+    doubt. Where there is one, it says so: k buckets move a difference by at most the root of k of the standard errors
+    that they make themselves, which is far within the boundary, so that it comes from the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ def compare(
         if not (0 < found.variance < plain.variance and found.contributing >= ratios.MIN_CONTRIBUTING):
             found = plain
     lack = _lack(one, other, plain)
+    if lack is Lack.FEW_EVENTS and found.absolute(alpha).excludes(0):
+        lack = Lack.NONE
     if lack is not Lack.NONE:
         return Comparison(
             metric,

@@ -18,7 +18,10 @@ between 0 and that bound, of which a part may be seen between buckets already (a
 often). Half the bound is taken as the slope, and what ln(N1 / N2) varies by, times the other half, is added to the
 variance. Where many users are of like activity that is next to nothing. Assignment makes ln(N1 / N2) vary about 0; when
 it is farther from there than three standard deviations, the arms are not of one size, and the excess, times half the
-bound, widens the interval at both ends.
+bound, widens the interval at both ends. Where one or two busy users make most of that variance, chance has no size that
+could be known. Then nothing of ln(N1 / N2) counts as chance: all of it, times half the bound, widens the interval. That
+holds whatever it varies by, since it is bounded and known; and which of the two is done depends on who asks how often,
+not on what comes of it.
 """
 
 from __future__ import annotations
@@ -89,6 +92,8 @@ def traffic(metric: Metric, candidate: ArmTotals, baseline: ArmTotals) -> Covari
         else:
             falls = max(falls, hits * value)
     one, other = (_of_size(totals.requests / size) for totals, size in zip((candidate, baseline), sizes, strict=True))
+    if ratios.contributing(one**2, other**2) < ratios.MIN_CONTRIBUTING:
+        one = other = np.zeros_like(one)
     return Covariate((rises - falls) / 2, log(sizes[0] / sizes[1]), one, other, (rises + falls) / 2)
 
 

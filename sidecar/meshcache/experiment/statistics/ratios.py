@@ -119,6 +119,13 @@ def arm_ratio(numerator: Floats, requests: Floats) -> ArmRatio:
     return ArmRatio(value, size, int(np.count_nonzero(requests)), influence, share / rest)
 
 
+def contributing(*squares: Floats) -> float:
+    """How many buckets make the sum of these squares: (sum u^2)^2 / sum u^4; 0 where all are 0."""
+    total = sum(float(each.sum()) for each in squares)
+    fourth = sum(float(each @ each) for each in squares)
+    return total**2 / fourth if fourth > 0 else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Contrast:
     """Two estimates with their joint spread, ready to be compared."""
@@ -129,7 +136,7 @@ class Contrast:
     baseline_variance: float
     covariance: float
     contributing: float
-    """How many buckets make the difference: (sum u^2)^2 / sum u^4, of u from the value of both arms together."""
+    """How many buckets make the difference, with u from the value of both arms together: see `contributing`."""
     time: float
     """The clock of the boundary, in requests."""
     slack: float = 0.0
@@ -201,14 +208,12 @@ def contrast(
     apart = (candidate.value - baseline.value) / requests
     first_squares = (first + apart * baseline.requests * candidate.weights) ** 2
     second_squares = (second_own - apart * candidate.requests * baseline.weights) ** 2
-    total = float(first_squares.sum() + second_squares.sum())
-    fourth = float(first_squares @ first_squares + second_squares @ second_squares)
-    contributing = total**2 / fourth if fourth > 0 else 0.0
+    many = contributing(first_squares, second_squares)
     # One more average bucket for either arm: per request as variable as both arms together.
     per_request = candidate.requests**2 * float(first_squares.sum()) + baseline.requests**2 * float(
         second_squares.sum()
     )
-    more = per_request / requests / contributing if contributing else 0.0
+    more = per_request / requests / many if many else 0.0
     candidate_variance = float(first @ first + shared @ shared) + first_more + more / max(candidate.requests, 1.0)
     baseline_variance = baseline.variance + second_more + more / max(baseline.requests, 1.0)
     covariance = float(shared @ second)
@@ -220,7 +225,7 @@ def contrast(
         candidate_variance,
         baseline_variance,
         covariance,
-        contributing,
+        many,
         joint**2 * variance / request_variance if request_variance > 0 else inf,
         slack,
     )
