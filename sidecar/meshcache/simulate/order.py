@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from meshcache.simulate.trace import TraceError
@@ -21,23 +22,36 @@ def in_order(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
 
     One that stands up to 300 seconds behind its place is put there. Raises `TraceError` for one further behind.
     """
-    held: list[tuple[float, int, TraceRequest]] = []
+    # Nearly all stand in their place: those wait in line, and only what is late is sorted.
+    waiting: deque[TraceRequest] = deque()
+    late: list[tuple[float, int, TraceRequest]] = []
     newest = released = float("-inf")
     for number, request in enumerate(requests):
         when = request.time
         if when >= newest:
             newest = when
+            waiting.append(request)
         elif when < released:
             raise TraceError(
                 f"request {number + 1} of the trace is {newest - when:.0f} seconds older than one before it: "
                 "sort the trace by time first"
             )
-        heapq.heappush(held, (when, number, request))
-        while held and (held[0][0] <= newest - WINDOW_SECONDS or len(held) > MOST_HELD):
-            released, _, first = heapq.heappop(held)
+        else:
+            heapq.heappush(late, (when, number, request))
+        due = newest - WINDOW_SECONDS
+        while waiting[0].time <= due or (late and late[0][0] <= due) or len(waiting) + len(late) > MOST_HELD:
+            first = _first(waiting, late)
+            released = first.time
             yield first
-    while held:
-        yield heapq.heappop(held)[2]
+    while waiting or late:
+        yield _first(waiting, late)
+
+
+def _first(waiting: deque[TraceRequest], late: list[tuple[float, int, TraceRequest]]) -> TraceRequest:
+    # Of one time, what waits in line came before what was late.
+    if late and (not waiting or late[0][0] < waiting[0].time):
+        return heapq.heappop(late)[2]
+    return waiting.popleft()
 
 
 def spread(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
