@@ -60,6 +60,18 @@ async def test_head_that_does_not_fit_drops_the_stored_answer(tmp_path: Path) ->
         assert (await rig.get()).body == b"fives"
 
 
+async def test_a_head_that_the_origin_answers_in_spite_of_the_stored_tag_gets_that_answer(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"four", headers={"etag": '"1"'}, cache_control="max-age=10")
+        await rig.get()
+        rig.clock.pass_by(11)
+        # The client's copy is no longer what is there, says the origin; what is there has no tag.
+        rig.origin.says("/a", b"five", headers={"content-length": "4"}, cache_control="max-age=60")
+        got = await rig.ask("HEAD", "/a", {"if-none-match": '"1"'})
+        assert (got.status, got.headers.get("etag")) == (200, None)
+        assert (await rig.get()).body == b"five"
+
+
 async def test_a_good_head_is_not_answered_by_a_stored_error(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.says("/a", b"four", status=500, headers={"etag": '"1"'}, cache_control="max-age=600")
