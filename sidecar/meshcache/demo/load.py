@@ -47,12 +47,12 @@ class Tally:
         """Mean latency in seconds; NaN without requests."""
         return sum(self.latencies) / self.requests if self.requests else float("nan")
 
-    def quantile(self, level: float) -> float:
-        """The latency in seconds that the share `level` does not exceed; NaN without requests."""
+    def quantiles(self, *levels: float) -> list[float]:
+        """The latencies in seconds that these shares do not exceed; NaN without requests."""
         if not self.requests:
-            return float("nan")
+            return [float("nan")] * len(levels)
         ordered = sorted(self.latencies)
-        return ordered[min(self.requests - 1, int(level * self.requests))]
+        return [ordered[min(self.requests - 1, int(level * self.requests))] for level in levels]
 
 
 @dataclass(frozen=True)
