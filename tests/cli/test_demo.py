@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -42,14 +44,17 @@ def test_a_verdict_is_told_with_its_bounds() -> None:
 
 
 @pytest.mark.e2e
-async def test_a_short_demonstration() -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "meshcache", "demo", "ab", "--json", "--rate", "60"),
-        *("--seconds", "5", "--warmup", "1", "--after", "5"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
+async def test_a_short_demonstration_beside_another_meshcache() -> None:
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # taken already: as good
+            held.enter_context(socket.create_server(("127.0.0.1", 9464)))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "meshcache", "demo", "ab", "--json", "--rate", "60"),
+            *("--seconds", "5", "--warmup", "1", "--after", "5"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
     found = json.loads(out)
     assert found["failed"] == 0, err
     assert set(found["arms"]) == set(found["afterSwap"]) == {ab_policies.CONTROL, ab_policies.CANDIDATE}

@@ -152,6 +152,8 @@ class _Mesh:
         with self._log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "meshcache", "up", "--listen", "127.0.0.1:0"),
+                # Another meshcache may run on this machine, with the port that metrics have by default.
+                *("--metrics-listen", "127.0.0.1:0"),
                 *("--policies", str(self._policies), "--data", str(options.folder / "data")),
                 *("--workers", str(options.workers), "--latency-ms", str(options.origin_ms)),
                 stdout=asyncio.subprocess.PIPE,
