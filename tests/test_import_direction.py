@@ -22,11 +22,12 @@ ALLOWED: dict[str, set[str]] = {
     "policy": {"message", "experiment"},
     "engine": {"message", "decisions", "rfc", "experiment", "policy"},
     "tiers": {"decisions", "engine", "eviction", "experiment"},
+    "wasm": {"message", "decisions", "rfc", "experiment", "policy", "engine"},
     "simulate": {"message", "decisions", "rfc", "eviction", "policy", "engine", "tiers"},
     "envoy": {"policy", "process"},
     "admin": {"observe", "process"},
     "demo": {"process"},
-    "extproc": {"message", "decisions", "rfc", "experiment", "policy", "engine", "tiers", "observe", "process"},
+    "extproc": {"message", "decisions", "rfc", "experiment", "policy", "engine", "tiers", "observe", "process", "wasm"},
 }
 """`cli` is on top and may import everything."""
 
