@@ -1,0 +1,251 @@
+//! The header fields of one message over the one buffer in which the host gives them all: nothing is copied.
+//!
+//! proxy-wasm's serialised form, little endian: u32 count, then for each field u32 length of its name and u32 length of
+//! its value, then for each field its name, a zero byte, its value, a zero byte.
+
+const std = @import("std");
+
+/// More fields than this are not looked at: Envoy refuses more than 100 unless it is told otherwise.
+pub const most = 128;
+
+pub const Malformed = error{Malformed};
+
+/// What it means that a field of some name is there.
+pub const Kind = enum {
+    /// Nothing.
+    other,
+    /// The request asks for more than a stored answer can be judged by here: it is handed on.
+    special,
+    /// `RETARGETING` in engine/key.py, but for `x-forwarded-proto`.
+    retargeting,
+    x_forwarded_proto,
+    content_type,
+    cookie,
+    accept_encoding,
+    if_none_match,
+    /// `x-meshcache-*`.
+    internal,
+};
+
+pub const Field = struct { name: []const u8, value: []const u8 };
+
+pub const View = struct {
+    fields: [most]Field = undefined,
+    /// Of each name: its length, its first and its last byte, so that most others are told apart at once.
+    tags: [most]u32 = undefined,
+    len: usize = 0,
+    has: std.EnumSet(Kind) = .{},
+    method: ?[]const u8 = null,
+    path: ?[]const u8 = null,
+    authority: ?[]const u8 = null,
+    scheme: ?[]const u8 = null,
+    status: ?[]const u8 = null,
+
+    /// Reads `bytes`, which must outlive the view. Names are taken to be in lower case, as Envoy has them.
+    pub fn parse(self: *View, bytes: []const u8) Malformed!void {
+        self.len = 0;
+        self.has = .{};
+        self.method = null;
+        self.path = null;
+        self.authority = null;
+        self.scheme = null;
+        self.status = null;
+        if (bytes.len < 4) return error.Malformed;
+        const count = std.mem.readInt(u32, bytes[0..4], .little);
+        if (count > most or bytes.len < 4 + 8 * @as(usize, count)) return error.Malformed;
+        var at: usize = 4 + 8 * @as(usize, count);
+        for (0..count) |place| {
+            const lengths = bytes[4 + 8 * place ..][0..8];
+            const name = try piece(bytes, &at, std.mem.readInt(u32, lengths[0..4], .little));
+            const value = try piece(bytes, &at, std.mem.readInt(u32, lengths[4..8], .little));
+            if (name.len == 0) return error.Malformed;
+            if (name[0] == ':') {
+                self.pseudo(name, value);
+                continue;
+            }
+            const tag = tagOf(name);
+            self.fields[self.len] = .{ .name = name, .value = value };
+            self.tags[self.len] = tag;
+            self.len += 1;
+            self.has.insert(kinds.of(tag, name));
+        }
+        if (at != bytes.len) return error.Malformed;
+    }
+
+    /// The value of the first line of `name`.
+    pub fn first(self: *const View, name: []const u8) ?[]const u8 {
+        const place = self.next(name, 0) orelse return null;
+        return self.fields[place].value;
+    }
+
+    /// The place of the first line of `name` at `from` or behind it.
+    pub fn next(self: *const View, name: []const u8, from: usize) ?usize {
+        if (name.len == 0) return null;
+        const tag = tagOf(name);
+        var place = from;
+        while (place < self.len) : (place += 1) {
+            if (self.tags[place] == tag and std.mem.eql(u8, self.fields[place].name, name)) return place;
+        }
+        return null;
+    }
+
+    /// All values of `name` joined by a comma and a blank, as `Headers.get` joins them; those of several lines are
+    /// written to `into`.
+    pub fn joined(self: *const View, name: []const u8, into: *Writer) error{NoRoom}!?[]const u8 {
+        var place = self.next(name, 0) orelse return null;
+        var second = self.next(name, place + 1) orelse return self.fields[place].value;
+        const start = into.len;
+        try into.put(self.fields[place].value);
+        while (true) {
+            try into.put(", ");
+            try into.put(self.fields[second].value);
+            place = second;
+            second = self.next(name, place + 1) orelse return into.bytes[start..into.len];
+        }
+    }
+
+    /// Whether the fields ask for nothing that a stored answer could not be judged by here (engine/admission.py,
+    /// engine/judge.py and engine/key.py have nothing special to say of them). Says nothing of method and path.
+    pub fn plain(self: *const View) bool {
+        if (self.has.contains(.special) or self.has.contains(.retargeting)) return false;
+        if (self.has.contains(.x_forwarded_proto)) {
+            const place = self.next("x-forwarded-proto", 0).?;
+            const scheme = self.scheme orelse return false;
+            if (!std.mem.eql(u8, self.fields[place].value, scheme)) return false;
+            if (self.next("x-forwarded-proto", place + 1) != null) return false;
+        }
+        if (!self.has.contains(.content_type)) return true;
+        var place = self.next("content-type", 0);
+        while (place) |found| : (place = self.next("content-type", found + 1)) {
+            const media = std.mem.trim(u8, self.fields[found].value, " \t");
+            if (std.ascii.startsWithIgnoreCase(media, "application/grpc")) return false;
+        }
+        return true;
+    }
+
+    fn pseudo(self: *View, name: []const u8, value: []const u8) void {
+        if (std.mem.eql(u8, name, ":path")) {
+            self.path = value;
+        } else if (std.mem.eql(u8, name, ":method")) {
+            self.method = value;
+        } else if (std.mem.eql(u8, name, ":authority")) {
+            self.authority = value;
+        } else if (std.mem.eql(u8, name, ":scheme")) {
+            self.scheme = value;
+        } else if (std.mem.eql(u8, name, ":status")) {
+            self.status = value;
+        }
+    }
+};
+
+/// Text that is put together in memory of a fixed size.
+pub const Writer = struct {
+    bytes: []u8,
+    len: usize = 0,
+
+    pub fn put(self: *Writer, text: []const u8) error{NoRoom}!void {
+        if (text.len > self.bytes.len - self.len) return error.NoRoom;
+        @memcpy(self.bytes[self.len..][0..text.len], text);
+        self.len += text.len;
+    }
+
+    pub fn byte(self: *Writer, one: u8) error{NoRoom}!void {
+        if (self.len == self.bytes.len) return error.NoRoom;
+        self.bytes[self.len] = one;
+        self.len += 1;
+    }
+};
+
+fn piece(bytes: []const u8, at: *usize, length: u32) Malformed![]const u8 {
+    // With its zero byte.
+    if (length >= bytes.len - at.*) return error.Malformed;
+    const found = bytes[at.*..][0..length];
+    at.* += @as(usize, length) + 1;
+    return found;
+}
+
+fn tagOf(name: []const u8) u32 {
+    const length: u32 = @intCast(@min(name.len, 0xFFFF));
+    return length << 16 | @as(u32, name[0]) << 8 | name[name.len - 1];
+}
+
+const Name = struct { []const u8, Kind };
+
+const special = [_][]const u8{
+    "authorization", "cache-control",          "expect",         "if-match",            "if-modified-since",
+    "if-range",      "if-unmodified-since",    "pragma",         "proxy-authorization", "range",
+    "te",            "upgrade",                "x-cache-status", "x-http-method",       "x-method-override",
+    "trailer",       "x-http-method-override",
+};
+
+const retargeting = [_][]const u8{
+    "cf-visitor",            "cloudfront-forwarded-proto", "fastly-host",           "fastly-ssl",
+    "forwarded",             "front-end-https",            "script-name",           "x-accel-mapping",
+    "x-arr-ssl",             "x-backend-host",             "x-base-url",            "x-envoy-original-host",
+    "x-envoy-original-path", "x-forwarded-host",           "x-forwarded-path",      "x-forwarded-port",
+    "x-forwarded-prefix",    "x-forwarded-protocol",       "x-forwarded-scheme",    "x-forwarded-server",
+    "x-forwarded-ssl",       "x-forwarded-uri",            "x-forwarded-url",       "x-host",
+    "x-http-destinationurl", "x-http-host-override",       "x-invoke-path",         "x-invoke-query",
+    "x-invoke-status",       "x-matched-path",             "x-middleware-prefetch", "x-middleware-subrequest",
+    "x-nextjs-data",         "x-now-route-matches",        "x-original-host",       "x-original-path",
+    "x-original-uri",        "x-original-url",             "x-replaced-path",       "x-rewrite-url",
+    "x-scheme",              "x-script-name",              "x-sendfile-type",       "x-url-scheme",
+};
+
+/// Names by their tag, in a table that is made at compile time.
+const kinds = struct {
+    const slots = 512;
+
+    const names: []const Name = blk: {
+        var list: []const Name = &.{
+            .{ "x-forwarded-proto", .x_forwarded_proto },
+            .{ "content-type", .content_type },
+            .{ "cookie", .cookie },
+            .{ "accept-encoding", .accept_encoding },
+            .{ "if-none-match", .if_none_match },
+        };
+        for (special) |name| list = list ++ &[_]Name{.{ name, .special }};
+        for (retargeting) |name| list = list ++ &[_]Name{.{ name, .retargeting }};
+        break :blk list;
+    };
+
+    const table: [slots]u8 = blk: {
+        @setEvalBranchQuota(20_000);
+        var made: [slots]u8 = @splat(0);
+        for (names, 1..) |entry, number| {
+            var slot = slotOf(tagOf(entry[0]));
+            while (made[slot] != 0) slot = (slot + 1) % slots;
+            made[slot] = number;
+        }
+        break :blk made;
+    };
+
+    fn slotOf(tag: u32) usize {
+        return (tag *% 0x9E3779B1) >> 23;
+    }
+
+    fn of(tag: u32, name: []const u8) Kind {
+        var slot = slotOf(tag);
+        while (table[slot] != 0) : (slot = (slot + 1) % slots) {
+            const entry = names[table[slot] - 1];
+            if (std.mem.eql(u8, entry[0], name)) return entry[1];
+        }
+        return if (std.mem.startsWith(u8, name, "x-meshcache-")) .internal else .other;
+    }
+};
+
+test "fields are read in place, repeats are joined" {
+    const bytes = "\x04\x00\x00\x00" ++ "\x05\x00\x00\x00\x02\x00\x00\x00" ++ "\x01\x00\x00\x00\x01\x00\x00\x00" ++
+        "\x01\x00\x00\x00\x00\x00\x00\x00" ++ "\x05\x00\x00\x00\x01\x00\x00\x00" ++
+        ":path\x00/x\x00" ++ "a\x001\x00" ++ "a\x00\x00" ++ "range\x00b\x00";
+    var view: View = .{};
+    try view.parse(bytes);
+    try std.testing.expectEqualStrings("/x", view.path.?);
+    try std.testing.expectEqual(null, view.method);
+    var memory: [8]u8 = undefined;
+    var writer: Writer = .{ .bytes = &memory };
+    try std.testing.expectEqualStrings("1, ", (try view.joined("a", &writer)).?);
+    try std.testing.expectEqual(null, try view.joined("b", &writer));
+    try std.testing.expect(!view.plain());
+    for (0..bytes.len) |length| try std.testing.expectError(error.Malformed, view.parse(bytes[0..length]));
+}
