@@ -32,7 +32,7 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p meshcache
-	$(BIN)/mypy --strict -p bench -p conformance -p fuzz -p model -p proofs -p soak
+	$(BIN)/mypy --strict -p bench -p conformance -p fuzz -p model -p proofs -p proxy_wasm -p soak
 
 unit: $(VENV)/.dev ## the fast tests only, about a minute: no Envoy, no store server, no sidecar process
 	$(BIN)/python -m pytest -m "not e2e and not slow" --hypothesis-profile=quick $(PYTEST_ARGS)
