@@ -1,0 +1,178 @@
+const std = @import("std");
+const numbers = @import("numbers.zig");
+const Numbers = numbers.Numbers;
+const expect = std.testing.expect;
+const expectEqual = std.testing.expectEqual;
+
+var table: Numbers = undefined;
+
+const fresh: numbers.Hit = .{ .stale = false, .not_modified = false, .bytes = 500, .age_ms = 1500 };
+
+fn unit(number: u64) [16]u8 {
+    var made: [16]u8 = @splat(0);
+    std.mem.writeInt(u64, made[0..8], number, .big);
+    std.mem.writeInt(u64, made[8..16], number *% 0x9e3779b97f4a7c15, .little);
+    return made;
+}
+
+fn hit(number: u64, latency_us: u64) !void {
+    const who = unit(number);
+    const place = table.exposed(1, "experiment", 0, &who) orelse return error.Full;
+    table.countExposed(place, false, latency_us, 10);
+}
+
+fn u32At(batch: []const u8, at: usize) u32 {
+    return std.mem.readInt(u32, batch[at..][0..4], .little);
+}
+
+fn u64At(batch: []const u8, at: usize) u64 {
+    return std.mem.readInt(u64, batch[at..][0..8], .little);
+}
+
+test "nothing counted is no batch" {
+    table.init(7, 1);
+    try expectEqual(null, table.tick(0));
+    try expectEqual(null, table.tick(10_000));
+    // A place that was found and not used is nothing either.
+    _ = table.plain(0, "tag");
+    try expectEqual(null, table.tick(20_000));
+}
+
+test "a plain batch, byte by byte" {
+    table.init(7, 1);
+    table.newPlan(.{ 1, 2, 3, 4, 5, 6, 7, 8 });
+    table.countPlain(table.plain(3, "tag").?, fresh);
+    table.countPlain(table.plain(3, "tag").?, .{ .stale = true, .not_modified = true, .bytes = 0, .age_ms = 2 });
+    const batch = table.tick(1000).?;
+    try expectEqual(34 + 43 + 3, batch.len);
+    try expect(std.mem.eql(u8, batch[0..4], "MCN1"));
+    try expectEqual(7, u64At(batch, 6));
+    try expectEqual(1, u64At(batch, 14));
+    try expect(std.mem.eql(u8, batch[22..30], &.{ 1, 2, 3, 4, 5, 6, 7, 8 }));
+    try expectEqual(1, u32At(batch, 30));
+    try expect(std.mem.eql(u8, batch[34..40], &.{ 1, 3, 0, 't', 'a', 'g' }));
+    for ([_]u64{ 1, 1, 1, 500, 1502 }, 0..) |count, place| try expectEqual(count, u64At(batch, 40 + 8 * place));
+}
+
+test "a batch is sent again unchanged until it is taken, and what comes meanwhile is in the next" {
+    table.init(7, 1);
+    table.countPlain(table.plain(0, "a").?, fresh);
+    var first: [128]u8 = undefined;
+    const sent = table.tick(1000).?;
+    const length = sent.len;
+    @memcpy(first[0..length], sent);
+    table.countPlain(table.plain(0, "a").?, fresh);
+    table.countPlain(table.plain(0, "a").?, fresh);
+    try expectEqual(null, table.tick(1600));
+    table.onFailed(1700);
+    try expectEqual(null, table.tick(1800));
+    try expect(std.mem.eql(u8, first[0..length], table.tick(2200).?));
+    // Nothing was heard of it at all.
+    try expect(std.mem.eql(u8, first[0..length], table.tick(20_000).?));
+    table.onTaken(0);
+    try expectEqual(null, table.tick(20_001));
+    table.onTaken(1);
+    const second = table.tick(20_002).?;
+    try expectEqual(2, u64At(second, 14));
+    try expectEqual(2, u64At(second, 34 + 4));
+    table.onTaken(2);
+    try expectEqual(null, table.tick(30_000));
+}
+
+test "batches are an interval apart, unless much is waiting" {
+    table.init(7, 1);
+    try hit(1, 50);
+    _ = table.tick(1000).?;
+    table.onTaken(1);
+    try hit(1, 50);
+    try expectEqual(null, table.tick(1499));
+    for (0..numbers.max_rows / 4) |number| try hit(number, 50);
+    try expect(table.tick(1499) != null);
+}
+
+test "a full table hands on, and loses nothing that was counted" {
+    table.init(7, 1);
+    var counted: u64 = 0;
+    while (true) : (counted += 1) {
+        hit(counted, 50 + counted % 5000) catch break;
+    }
+    try expect(counted > numbers.max_rows / 2);
+    // Who is in it is still counted.
+    try hit(0, 50);
+    const batch = table.tick(1000).?;
+    try expect(batch.len <= numbers.max_batch);
+    var at: usize = 34 + 1 + 2 + "experiment".len + 2;
+    const used = u32At(batch, at);
+    at += 4;
+    var in_bins: u64 = 0;
+    for (0..used) |place| in_bins += u32At(batch, at + 6 * place + 2);
+    try expectEqual(counted + 1, in_bins);
+    at += 6 * used;
+    try expectEqual(counted, u32At(batch, at));
+    at += 4;
+    var requests: u64 = 0;
+    for (0..counted) |place| requests += u32At(batch, at + 52 * place + 16);
+    try expectEqual(counted + 1, requests);
+    try expectEqual(at + 52 * counted, batch.len);
+    table.onTaken(1);
+    try hit(counted, 50);
+}
+
+test "tags and groups that do not fit are handed on" {
+    table.init(7, 1);
+    try expectEqual(null, table.plain(numbers.max_tags, "tag"));
+    try expectEqual(null, table.plain(0, &@as([65536]u8, @splat('x'))));
+    const long: [60_000]u8 = @splat('x');
+    try expect(table.plain(0, &long) != null);
+    try expect(table.plain(1, &long) != null);
+    try expectEqual(null, table.plain(2, &long));
+    try expect(table.plain(2, "short") != null);
+    const who = unit(1);
+    var arm: u16 = 0;
+    while (table.exposed(5, "e", arm, &who)) |place| : (arm += 1) table.countExposed(place, false, 50, 0);
+    try expectEqual(128, arm);
+}
+
+test "tag numbers of another plan are other tags" {
+    table.init(7, 1);
+    const who = unit(1);
+    table.countPlain(table.plain(0, "a").?, fresh);
+    table.countExposed(table.exposed(1, "x", 0, &who).?, false, 1, 1);
+    table.newPlan(@splat(9));
+    table.countPlain(table.plain(0, "b").?, fresh);
+    table.countExposed(table.exposed(1, "y", 0, &who).?, false, 1, 1);
+    const batch = table.tick(1000).?;
+    try expectEqual(4, u32At(batch, 30));
+    for ([_][]const u8{ "\x01\x00a", "\x01\x00b", "\x01\x00x", "\x01\x00y" }) |tag| {
+        try expect(std.mem.indexOf(u8, batch, tag) != null);
+    }
+}
+
+test "the bins' edges" {
+    table.init(7, 1);
+    try expectEqual(0, table.binOf(0));
+    try expectEqual(0, table.binOf(100));
+    try expectEqual(1, table.binOf(101));
+    try expectEqual(numbers.bins - 1, table.binOf(1_000_000_000));
+    try expectEqual(numbers.bins - 1, table.binOf(std.math.maxInt(u64)));
+    var before: u16 = 0;
+    var latency: u64 = 1;
+    while (latency < 2_000_000_000) : (latency += 1 + latency / 300) {
+        const bin = table.binOf(latency);
+        try expect(bin == before or bin == before + 1);
+        before = bin;
+    }
+}
+
+test "the sampled latency is any of the row's, each with the same chance" {
+    table.init(7, 99);
+    var firsts: u32 = 0;
+    for (0..3000) |_| {
+        for ([_]u64{ 10, 20, 30 }) |latency| try hit(1, latency);
+        table.made_at = 0;
+        const batch = table.tick(1000).?;
+        firsts += @intFromBool(u32At(batch, batch.len - 12) == 10);
+        table.onTaken(table.sequenceSent());
+    }
+    try expect(firsts > 900 and firsts < 1100);
+}
