@@ -205,5 +205,5 @@ pub fn random(into: []u8) bool {
 
 /// For what happens once, never for what a request can cause.
 pub fn log(level: Level, text: []const u8) void {
-    _ = env.proxy_log(@intFromEnum(level), text.ptr, text.len);
+    _ = env.proxy_log(@backingInt(level), text.ptr, text.len);
 }
