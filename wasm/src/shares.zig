@@ -1,0 +1,114 @@
+//! What a budget is spent on: tables, room for one whole body, blocks, and these among the pools.
+
+const std = @import("std");
+const blocks_file = @import("blocks.zig");
+const memory_file = @import("memory.zig");
+const s3fifo = @import("s3fifo.zig");
+const store_file = @import("store.zig");
+
+const Ghosts = s3fifo.Ghosts;
+const Pool = s3fifo.Pool;
+const Ref = memory_file.Ref;
+const Share = store_file.Share;
+const Store = store_file.Store;
+const page = memory_file.page;
+
+/// The room for one body in one piece has at most one of so many parts of the store.
+const scratch_part = 8;
+/// Blocks of the store for each set of ghosts: as many ghosts as blocks by four, about as many as entries of 2 KB.
+const blocks_per_set = 16;
+const min_buckets = 1024;
+
+/// Bytes of memory that the store has been given.
+pub fn taken(store: *const Store) usize {
+    return store.blocks.total * blocks_file.block_size + store.tables + store.scratch_size;
+}
+
+fn pages(bytes: usize) usize {
+    return (bytes + page - 1) / page;
+}
+
+/// Makes tables and scratch as large as a store of `room` bytes needs them. What exists is never made smaller, and serves
+/// as blocks when something larger takes its place.
+pub fn sizeTables(store: *Store, room: usize, largest: usize) void {
+    const wanted = pages(@min(largest, room / scratch_part)) * page;
+    if (wanted > store.scratch_size) {
+        if (store.memory.grow(wanted / page)) |scratch| {
+            if (store.scratch_size > 0) store.blocks.adopt(store.scratch, store.scratch_size);
+            store.scratch = scratch;
+            store.scratch_size = wanted;
+        }
+    }
+    const most_blocks = room / blocks_file.block_size;
+    const buckets = @max(min_buckets, std.math.floorPowerOfTwo(usize, @max(1, most_blocks)));
+    const old_buckets = if (store.tables == 0) 0 else @as(usize, store.index.mask) + 1;
+    // One growth at a time: a plan that comes while buckets are still moving makes do with the present table.
+    if (buckets <= old_buckets or store.index.moving()) return;
+    const sets = most_blocks / blocks_per_set + 1;
+    const bytes = pages(buckets * @sizeOf(Ref) + sets * Ghosts.set_size) * page;
+    const tables = store.memory.grow(bytes / page) orelse return;
+    store.retiring = store.tables;
+    store.index.extend(tables, @intCast(buckets));
+    store.tables = bytes;
+    store.ghosts = @intCast(tables + buckets * @sizeOf(Ref));
+    store.ghost_sets = sets;
+}
+
+/// Gives each pool its limit and its part of the ghosts. Shares that claim more than there is are cut down alike; what
+/// none claims is the common pool's.
+pub fn divide(store: *Store, budget: u64, shares: []const Share) void {
+    for (store.pools[1..]) |*pool| pool.gone = pool.exists;
+    for (&store.pools) |*pool| {
+        pool.limit = 0;
+        pool.ghosts.sets = 0;
+    }
+    var claimed: u64 = 0;
+    for (shares) |share| claimed +|= share.bytes;
+    const whole = @max(budget, claimed);
+
+    var left = store.blocks.limit;
+    var sets: usize = 0;
+    store.share_count = @min(shares.len, store_file.max_pools);
+    for (shares[0..store.share_count], store.shares[0..store.share_count]) |share, *number| {
+        number.* = find(store, share.id) orelse none;
+        if (number.* == none) continue;
+        const pool = &store.pools[number.*];
+        const limit: usize = @intCast(@as(u128, store.blocks.limit) * share.bytes / whole);
+        pool.limit += @intCast(limit);
+        left -= limit;
+    }
+    store.pools[0].limit += @intCast(left);
+    for (&store.pools) |*pool| {
+        if (pool.limit == 0 or store.blocks.limit == 0) continue;
+        const count = store.ghost_sets * pool.limit / store.blocks.limit;
+        pool.ghosts.from = @intCast(store.ghosts + sets * Ghosts.set_size);
+        pool.ghosts.sets = @intCast(count);
+        sets += count;
+    }
+}
+
+/// Stands for a share that found no pool.
+pub const none = 0xFFFF;
+
+/// The pool with this id, which is in force from now on; a new one where there was none; null when there are too many.
+fn find(store: *Store, id: u64) ?u16 {
+    if (id == 0) return 0;
+    var free: ?u16 = null;
+    var smallest: ?u16 = null;
+    for (store.pools[1..], 1..) |*pool, number| {
+        if (pool.exists and pool.id == id) {
+            pool.gone = false;
+            return @intCast(number);
+        }
+        if (!pool.exists) {
+            free = free orelse @intCast(number);
+        } else if (pool.gone and pool.fills == 0 and (smallest == null or pool.used < store.pools[smallest.?].used)) {
+            smallest = @intCast(number);
+        }
+    }
+    const number = free orelse smallest orelse return null;
+    const pool = &store.pools[number];
+    while (pool.used > 0 and store.evict(pool)) {}
+    pool.* = .{ .id = id, .exists = true };
+    return number;
+}
