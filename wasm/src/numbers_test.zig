@@ -1,12 +1,14 @@
 const std = @import("std");
-const numbers = @import("numbers.zig");
-const Numbers = numbers.Numbers;
+const module = @import("numbers.zig");
+const max_rows = @import("table.zig").max_rows;
+const bins_module = @import("bins.zig");
 const expect = std.testing.expect;
 const expectEqual = std.testing.expectEqual;
 
-var table: Numbers = undefined;
+var numbers: module.Numbers = undefined;
+var bins: bins_module.Bins = undefined;
 
-const fresh: numbers.Hit = .{ .stale = false, .not_modified = false, .bytes = 500, .age_ms = 1500 };
+const fresh: module.Hit = .{ .stale = false, .not_modified = false, .bytes = 500, .age_ms = 1500 };
 
 fn unit(number: u64) [16]u8 {
     var made: [16]u8 = @splat(0);
@@ -17,8 +19,8 @@ fn unit(number: u64) [16]u8 {
 
 fn hit(number: u64, latency_us: u64) !void {
     const who = unit(number);
-    const place = table.exposed(1, "experiment", 0, &who) orelse return error.Full;
-    table.countExposed(place, false, latency_us, 10);
+    const place = numbers.table.exposed("experiment", 0, &who) orelse return error.Full;
+    numbers.table.countExposed(place, false, latency_us, 10);
 }
 
 fn u32At(batch: []const u8, at: usize) u32 {
@@ -30,77 +32,78 @@ fn u64At(batch: []const u8, at: usize) u64 {
 }
 
 test "nothing counted is no batch" {
-    table.init(7, 1);
-    try expectEqual(null, table.tick(0));
-    try expectEqual(null, table.tick(10_000));
+    numbers.init(7, 1);
+    try expectEqual(null, numbers.tick(0));
+    try expectEqual(null, numbers.tick(10_000));
     // A place that was found and not used is nothing either.
-    _ = table.plain(0, "tag");
-    try expectEqual(null, table.tick(20_000));
+    _ = numbers.table.plain("tag");
+    try expectEqual(null, numbers.tick(20_000));
 }
 
 test "a plain batch, byte by byte" {
-    table.init(7, 1);
-    table.newPlan(.{ 1, 2, 3, 4, 5, 6, 7, 8 });
-    table.countPlain(table.plain(3, "tag").?, fresh);
-    table.countPlain(table.plain(3, "tag").?, .{ .stale = true, .not_modified = true, .bytes = 0, .age_ms = 2 });
-    const batch = table.tick(1000).?;
-    try expectEqual(34 + 43 + 3, batch.len);
+    numbers.init(7, 1);
+    numbers.table.newPlan(.{ 1, 2, 3, 4, 5, 6, 7, 8 });
+    numbers.table.countPlain(numbers.table.plain("tag").?, fresh);
+    numbers.table.countPassed(numbers.table.plain("tag").?);
+    numbers.table.countPlain(numbers.table.plain("tag").?, .{ .stale = true, .not_modified = true, .bytes = 0, .age_ms = 2 });
+    const batch = numbers.tick(1000).?;
+    try expectEqual(34 + 51 + 3, batch.len);
     try expect(std.mem.eql(u8, batch[0..4], "MCN1"));
     try expectEqual(7, u64At(batch, 6));
     try expectEqual(1, u64At(batch, 14));
     try expect(std.mem.eql(u8, batch[22..30], &.{ 1, 2, 3, 4, 5, 6, 7, 8 }));
     try expectEqual(1, u32At(batch, 30));
     try expect(std.mem.eql(u8, batch[34..40], &.{ 1, 3, 0, 't', 'a', 'g' }));
-    for ([_]u64{ 1, 1, 1, 500, 1502 }, 0..) |count, place| try expectEqual(count, u64At(batch, 40 + 8 * place));
+    for ([_]u64{ 1, 1, 1, 500, 1502, 1 }, 0..) |count, place| try expectEqual(count, u64At(batch, 40 + 8 * place));
 }
 
 test "a batch is sent again unchanged until it is taken, and what comes meanwhile is in the next" {
-    table.init(7, 1);
-    table.countPlain(table.plain(0, "a").?, fresh);
+    numbers.init(7, 1);
+    numbers.table.countPlain(numbers.table.plain("a").?, fresh);
     var first: [128]u8 = undefined;
-    const sent = table.tick(1000).?;
+    const sent = numbers.tick(1000).?;
     const length = sent.len;
     @memcpy(first[0..length], sent);
-    table.countPlain(table.plain(0, "a").?, fresh);
-    table.countPlain(table.plain(0, "a").?, fresh);
-    try expectEqual(null, table.tick(1600));
-    table.onFailed(1700);
-    try expectEqual(null, table.tick(1800));
-    try expect(std.mem.eql(u8, first[0..length], table.tick(2200).?));
+    numbers.table.countPlain(numbers.table.plain("a").?, fresh);
+    numbers.table.countPlain(numbers.table.plain("a").?, fresh);
+    try expectEqual(null, numbers.tick(1600));
+    numbers.onFailed(1700);
+    try expectEqual(null, numbers.tick(1800));
+    try expect(std.mem.eql(u8, first[0..length], numbers.tick(2200).?));
     // Nothing was heard of it at all.
-    try expect(std.mem.eql(u8, first[0..length], table.tick(20_000).?));
-    table.onTaken(0);
-    try expectEqual(null, table.tick(20_001));
-    table.onTaken(1);
-    const second = table.tick(20_002).?;
+    try expect(std.mem.eql(u8, first[0..length], numbers.tick(20_000).?));
+    numbers.onTaken(0);
+    try expectEqual(null, numbers.tick(20_001));
+    numbers.onTaken(1);
+    const second = numbers.tick(20_002).?;
     try expectEqual(2, u64At(second, 14));
     try expectEqual(2, u64At(second, 34 + 4));
-    table.onTaken(2);
-    try expectEqual(null, table.tick(30_000));
+    numbers.onTaken(2);
+    try expectEqual(null, numbers.tick(30_000));
 }
 
 test "batches are an interval apart, unless much is waiting" {
-    table.init(7, 1);
+    numbers.init(7, 1);
     try hit(1, 50);
-    _ = table.tick(1000).?;
-    table.onTaken(1);
+    _ = numbers.tick(1000).?;
+    numbers.onTaken(1);
     try hit(1, 50);
-    try expectEqual(null, table.tick(1499));
-    for (0..numbers.max_rows / 4) |number| try hit(number, 50);
-    try expect(table.tick(1499) != null);
+    try expectEqual(null, numbers.tick(1499));
+    for (0..max_rows / 4) |number| try hit(number, 50);
+    try expect(numbers.tick(1499) != null);
 }
 
 test "a full table hands on, and loses nothing that was counted" {
-    table.init(7, 1);
+    numbers.init(7, 1);
     var counted: u64 = 0;
     while (true) : (counted += 1) {
         hit(counted, 50 + counted % 5000) catch break;
     }
-    try expect(counted > numbers.max_rows / 2);
+    try expect(counted > max_rows / 2);
     // Who is in it is still counted.
     try hit(0, 50);
-    const batch = table.tick(1000).?;
-    try expect(batch.len <= numbers.max_batch);
+    const batch = numbers.tick(1000).?;
+    try expect(batch.len <= module.max_batch);
     var at: usize = 34 + 1 + 2 + "experiment".len + 2;
     const used = u32At(batch, at);
     at += 4;
@@ -114,34 +117,44 @@ test "a full table hands on, and loses nothing that was counted" {
     for (0..counted) |place| requests += u32At(batch, at + 52 * place + 16);
     try expectEqual(counted + 1, requests);
     try expectEqual(at + 52 * counted, batch.len);
-    table.onTaken(1);
+    numbers.onTaken(1);
     try hit(counted, 50);
 }
 
 test "tags and groups that do not fit are handed on" {
-    table.init(7, 1);
-    try expectEqual(null, table.plain(numbers.max_tags, "tag"));
-    try expectEqual(null, table.plain(0, &@as([65536]u8, @splat('x'))));
-    const long: [60_000]u8 = @splat('x');
-    try expect(table.plain(0, &long) != null);
-    try expect(table.plain(1, &long) != null);
-    try expectEqual(null, table.plain(2, &long));
-    try expect(table.plain(2, "short") != null);
+    numbers.init(7, 1);
+    const names: [150_000]u8 = @splat('x');
+    try expectEqual(null, numbers.table.plain(names[0..65536]));
+    try expect(numbers.table.plain(names[0..60_000]) != null);
+    try expect(numbers.table.plain(names[1..60_001]) != null);
+    try expectEqual(null, numbers.table.plain(names[2..60_002]));
+    try expectEqual(0, numbers.table.plain(names[0..60_000]).?);
+    try expectEqual(2, numbers.table.plain(names[2..10]).?);
     const who = unit(1);
     var arm: u16 = 0;
-    while (table.exposed(5, "e", arm, &who)) |place| : (arm += 1) table.countExposed(place, false, 50, 0);
+    while (numbers.table.exposed("e", arm, &who)) |place| : (arm += 1) numbers.table.countExposed(place, false, 50, 0);
     try expectEqual(128, arm);
 }
 
-test "tag numbers of another plan are other tags" {
-    table.init(7, 1);
+test "all plain places are used, and no more" {
+    numbers.init(7, 1);
+    const names: [4096]u8 = @splat('x');
+    for (0..1024) |at| try expectEqual(at, numbers.table.plain(names[at..][0..1]).?);
+    try expectEqual(null, numbers.table.plain(names[1024..1025]));
+    for (0..1024) |at| try expectEqual(at, numbers.table.plain(names[at..][0..1]).?);
+}
+
+test "where a tag of another plan lies is another tag" {
+    numbers.init(7, 1);
     const who = unit(1);
-    table.countPlain(table.plain(0, "a").?, fresh);
-    table.countExposed(table.exposed(1, "x", 0, &who).?, false, 1, 1);
-    table.newPlan(@splat(9));
-    table.countPlain(table.plain(0, "b").?, fresh);
-    table.countExposed(table.exposed(1, "y", 0, &who).?, false, 1, 1);
-    const batch = table.tick(1000).?;
+    var plan: [4]u8 = "ax..".*;
+    numbers.table.countPlain(numbers.table.plain(plan[0..1]).?, fresh);
+    numbers.table.countExposed(numbers.table.exposed(plan[1..2], 0, &who).?, false, 1, 1);
+    plan = "by..".*;
+    numbers.table.newPlan(@splat(9));
+    numbers.table.countPlain(numbers.table.plain(plan[0..1]).?, fresh);
+    numbers.table.countExposed(numbers.table.exposed(plan[1..2], 0, &who).?, false, 1, 1);
+    const batch = numbers.tick(1000).?;
     try expectEqual(4, u32At(batch, 30));
     for ([_][]const u8{ "\x01\x00a", "\x01\x00b", "\x01\x00x", "\x01\x00y" }) |tag| {
         try expect(std.mem.indexOf(u8, batch, tag) != null);
@@ -149,30 +162,30 @@ test "tag numbers of another plan are other tags" {
 }
 
 test "the bins' edges" {
-    table.init(7, 1);
-    try expectEqual(0, table.binOf(0));
-    try expectEqual(0, table.binOf(100));
-    try expectEqual(1, table.binOf(101));
-    try expectEqual(numbers.bins - 1, table.binOf(1_000_000_000));
-    try expectEqual(numbers.bins - 1, table.binOf(std.math.maxInt(u64)));
+    bins.init();
+    try expectEqual(0, bins.of(0));
+    try expectEqual(0, bins.of(100));
+    try expectEqual(1, bins.of(101));
+    try expectEqual(bins_module.count - 1, bins.of(1_000_000_000));
+    try expectEqual(bins_module.count - 1, bins.of(std.math.maxInt(u64)));
     var before: u16 = 0;
     var latency: u64 = 1;
     while (latency < 2_000_000_000) : (latency += 1 + latency / 300) {
-        const bin = table.binOf(latency);
+        const bin = bins.of(latency);
         try expect(bin == before or bin == before + 1);
         before = bin;
     }
 }
 
 test "the sampled latency is any of the row's, each with the same chance" {
-    table.init(7, 99);
+    numbers.init(7, 99);
     var firsts: u32 = 0;
     for (0..3000) |_| {
         for ([_]u64{ 10, 20, 30 }) |latency| try hit(1, latency);
-        table.made_at = 0;
-        const batch = table.tick(1000).?;
+        numbers.made_at = 0;
+        const batch = numbers.tick(1000).?;
         firsts += @intFromBool(u32At(batch, batch.len - 12) == 10);
-        table.onTaken(table.sequenceSent());
+        numbers.onTaken(numbers.sequence);
     }
     try expect(firsts > 900 and firsts < 1100);
 }
