@@ -18,19 +18,25 @@ const scratch_part = 8;
 /// Blocks of the store for each set of ghosts: as many ghosts as blocks by four, about as many as entries of 2 KB.
 const blocks_per_set = 16;
 const min_buckets = 1024;
+/// Bytes of a share above which it makes no difference; what is multiplied by it fits into 64 bits.
+const max_share: u64 = 1 << 40;
+
+/// Stands for a share that found no pool.
+pub const none = 0xFFFF;
 
 /// Bytes of memory that the store has been given.
 pub fn taken(store: *const Store) usize {
-    return store.blocks.total * blocks_file.block_size + store.tables + store.scratch_size;
+    return store.blocks.total * blocks_file.block_size + store.tables + store.retiring + store.scratch_size;
 }
 
 fn pages(bytes: usize) usize {
     return (bytes + page - 1) / page;
 }
 
-/// Makes tables and scratch as large as a store of `room` bytes needs them. What exists is never made smaller, and serves
-/// as blocks when something larger takes its place.
-pub fn sizeTables(store: *Store, room: usize, largest: usize) void {
+/// Makes tables and scratch as large as a store of `room` bytes needs them, and gives what they are to count: what exists
+/// is never made smaller, but a smaller store need not pay for what was there before. Serves as blocks when something
+/// larger takes its place. Null when memory does not grow so far.
+pub fn sizeTables(store: *Store, room: usize, largest: usize) ?usize {
     const wanted = pages(@min(largest, room / scratch_part)) * page;
     if (wanted > store.scratch_size) {
         if (store.memory.grow(wanted / page)) |scratch| {
@@ -43,15 +49,17 @@ pub fn sizeTables(store: *Store, room: usize, largest: usize) void {
     const buckets = @max(min_buckets, std.math.floorPowerOfTwo(usize, @max(1, most_blocks)));
     const old_buckets = if (store.tables == 0) 0 else @as(usize, store.index.mask) + 1;
     // One growth at a time: a plan that comes while buckets are still moving makes do with the present table.
-    if (buckets <= old_buckets or store.index.moving()) return;
     const sets = most_blocks / blocks_per_set + 1;
     const bytes = pages(buckets * @sizeOf(Ref) + sets * Ghosts.set_size) * page;
-    const tables = store.memory.grow(bytes / page) orelse return;
+    const counted = @min(wanted, store.scratch_size) + bytes;
+    if (old_buckets > 0 and (buckets <= old_buckets or store.index.moving())) return counted;
+    const tables = store.memory.grow(bytes / page) orelse return if (old_buckets > 0) counted else null;
     store.retiring = store.tables;
     store.index.extend(tables, @intCast(buckets));
     store.tables = bytes;
     store.ghosts = @intCast(tables + buckets * @sizeOf(Ref));
     store.ghost_sets = sets;
+    return counted + store.retiring;
 }
 
 /// Gives each pool its limit and its part of the ghosts. Shares that claim more than there is are cut down alike; what
@@ -63,8 +71,8 @@ pub fn divide(store: *Store, budget: u64, shares: []const Share) void {
         pool.ghosts.sets = 0;
     }
     var claimed: u64 = 0;
-    for (shares) |share| claimed +|= share.bytes;
-    const whole = @max(budget, claimed);
+    for (shares) |share| claimed += @min(share.bytes, max_share);
+    const whole = @max(@min(budget, max_share), claimed);
 
     var left = store.blocks.limit;
     var sets: usize = 0;
@@ -73,22 +81,19 @@ pub fn divide(store: *Store, budget: u64, shares: []const Share) void {
         number.* = find(store, share.id) orelse none;
         if (number.* == none) continue;
         const pool = &store.pools[number.*];
-        const limit: usize = @intCast(@as(u128, store.blocks.limit) * share.bytes / whole);
+        const limit: usize = @intCast(store.blocks.limit * @min(share.bytes, max_share) / whole);
         pool.limit += @intCast(limit);
         left -= limit;
     }
     store.pools[0].limit += @intCast(left);
     for (&store.pools) |*pool| {
         if (pool.limit == 0 or store.blocks.limit == 0) continue;
-        const count = store.ghost_sets * pool.limit / store.blocks.limit;
+        const count = @as(u64, store.ghost_sets) * pool.limit / store.blocks.limit;
         pool.ghosts.from = @intCast(store.ghosts + sets * Ghosts.set_size);
         pool.ghosts.sets = @intCast(count);
-        sets += count;
+        sets += pool.ghosts.sets;
     }
 }
-
-/// Stands for a share that found no pool.
-pub const none = 0xFFFF;
 
 /// The pool with this id, which is in force from now on; a new one where there was none; null when there are too many.
 fn find(store: *Store, id: u64) ?u16 {

@@ -165,9 +165,12 @@ pub const Store = struct {
     pub fn configure(self: *Store, budget: u64, largest: u64, shares: []const Share) void {
         const others = self.memory.size() - shares_file.taken(self);
         const room: usize = @intCast(@min(budget, std.math.maxInt(u32)) -| others);
-        shares_file.sizeTables(self, room, @intCast(@min(largest, room)));
-        const left = room -| self.tables -| self.scratch_size;
-        self.blocks.limit = if (room < min_room or self.tables == 0) 0 else left / page * page / blocks_file.block_size;
+        self.blocks.limit = 0;
+        if (room >= min_room) {
+            if (shares_file.sizeTables(self, room, @intCast(@min(largest, room)))) |counted| {
+                self.blocks.limit = (room -| counted) / page * page / blocks_file.block_size;
+            }
+        }
         self.largest = @intCast(@min(largest, self.scratch_size));
         shares_file.divide(self, @max(budget, 1), shares);
         for (&self.fills.places) |*fill| {
@@ -292,7 +295,7 @@ pub const Store = struct {
     fn tryBegin(self: *Store, answer: *const Answer) Refusal!Handle {
         if (self.blocks.limit == 0) return error.Disabled;
         const shape = try arriving.measure(answer);
-        const number = if (answer.pool == common) 0 else if (answer.pool < self.share_count) self.shares[answer.pool] else shares_file.none;
+        const number = self.poolOf(answer.pool);
         if (number == shares_file.none) return error.TooLarge;
         const pool = &self.pools[number];
         const body = answer.length orelse 0;
@@ -304,7 +307,7 @@ pub const Store = struct {
             if (!fill.idle(self.now)) return error.Same;
             self.giveUp(fill);
         }
-        if (pool.fills > 0 and pool.filling + count > pool.limit / 2) return error.Busy;
+        if (!self.spare(pool, count)) return error.Busy;
         const fill = self.fills.place(self.now) orelse return error.Busy;
         if (fill.entry != 0) self.giveUp(fill);
 
@@ -326,6 +329,22 @@ pub const Store = struct {
             return error.Busy;
         }
         return self.fills.handle(fill);
+    }
+
+    fn poolOf(self: *const Store, share: u16) u16 {
+        if (share == common) return 0;
+        return if (share < self.share_count) self.shares[share] else shares_file.none;
+    }
+
+    /// Whether the pool has so many blocks for one more fill: all fills together have half of it, a single one the whole.
+    /// Those to which nothing comes any more give way.
+    fn spare(self: *Store, pool: *Pool, count: usize) bool {
+        for (&self.fills.places) |*fill| {
+            if (pool.fills == 0 or pool.filling + count <= pool.limit / 2) return true;
+            if (fill.entry == 0 or !fill.idle(self.now)) continue;
+            if (&self.pools[Entry.get(self.memory, fill.entry).pool] == pool) self.giveUp(fill);
+        }
+        return pool.fills == 0 or pool.filling + count <= pool.limit / 2;
     }
 
     /// What stands before the body, in the order of entry.zig.
