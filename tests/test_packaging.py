@@ -74,7 +74,8 @@ def test_what_tests_and_bench_import_is_declared():
 
 @pytest.mark.parametrize("line", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]])
 def test_every_requirement_has_a_lower_bound(line):
-    assert ">=" in line
+    # The compiler is pinned to one version: another gives other bytes.
+    assert ">=" in line or line.startswith("ziglang==")
 
 
 def test_constraints_pin_what_is_declared():

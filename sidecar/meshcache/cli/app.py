@@ -41,6 +41,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "explain": Command("explain", "Say what the policies make of a request, and why."),
     "simulate": Command("simulate", "Replay recorded requests against policies."),
     "demo": Command("demo", "Show two policies against each other, on this machine."),
+    "wasm": Command("wasm", "Build the filter for Envoy, or say where it is."),
     "envoy-config": Command("envoy_config", "Print the configuration that Envoy needs."),
 }
 """By name, in the order in which `meshcache --help` lists them."""

@@ -1,0 +1,77 @@
+"""`meshcache wasm`: the filter that answers from Envoy's own memory, as a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshcache.cli.app import CommandError
+from meshcache.cli.options import ResultAsJson
+
+if TYPE_CHECKING:
+    from meshcache.wasm.module import Module
+
+wasm = typer.Typer(
+    rich_markup_mode=None,
+    help="Build the filter for Envoy, or say where it is.\n\nExample: meshcache wasm path --json",
+)
+
+
+@wasm.command(short_help="Say where the built filter is.")
+def path(as_json: ResultAsJson = False) -> None:
+    """Print the path of the filter that comes with meshcache; as JSON with its version, length and SHA-256.
+
+    Example: meshcache wasm path --json
+    """
+    from meshcache.wasm import module
+
+    found = module.find()
+    if found is None:
+        raise CommandError("the filter is not built; try: meshcache wasm build")
+    _print(found, as_json)
+
+
+@wasm.command(short_help="Compile it from its sources.")
+def build(
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to.  [default: where the running meshcache looks for it]", show_default=False
+        ),
+    ] = None,
+    if_changed: Annotated[
+        bool, typer.Option("--if-changed", help="Do nothing when it is there and its sources are the same.")
+    ] = False,
+    as_json: ResultAsJson = False,
+) -> None:
+    """Compile the filter with the Zig compiler of the `ziglang` package, and print where it is.
+
+    The same sources give the same bytes.
+
+    Example: meshcache wasm build --out meshcache.wasm
+    """
+    from meshcache.wasm import building, module
+
+    target = out or module.MODULE
+    try:
+        if not (if_changed and building.is_current(target, module.sources())):
+            building.build(module.sources(), target)
+        found = module.find(target)
+    except building.BuildError as error:
+        typer.echo(error.output, err=True, nl=False)
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{error.filename or target}: {error.strerror}") from error
+    if found is not None:
+        _print(found, as_json)
+
+
+def _print(found: Module, as_json: bool) -> None:
+    if as_json:
+        told = {"path": str(found.path), "version": found.version, "bytes": len(found.content), "sha256": found.sha256}
+        typer.echo(json.dumps(told))
+    else:
+        typer.echo(found.path)

@@ -1,0 +1,85 @@
+"""The command `wasm`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+import meshcache
+from meshcache.cli import main
+from meshcache.wasm import building, module
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]):
+    def run(*arguments: str, status: int = 0) -> tuple[str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["wasm", *arguments])
+        assert ended.value.code == status
+        said = capsys.readouterr()
+        return said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place for the module that is this test's own."""
+    monkeypatch.setattr(module, "MODULE", tmp_path / "own.wasm")
+    monkeypatch.setattr(module.find, "__defaults__", (tmp_path / "own.wasm",))
+    return tmp_path / "own.wasm"
+
+
+def test_path_of_what_is_not_built_is_one_line(run, built: Path) -> None:
+    assert run("path", status=1) == ("", "meshcache: the filter is not built; try: meshcache wasm build\n")
+
+
+def test_build_then_path(run, built: Path) -> None:
+    out, err = run("build", "--json")
+    assert err == ""
+    told = json.loads(out)
+    content = built.read_bytes()
+    assert told == {
+        "path": str(built),
+        "version": meshcache.__version__,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    assert json.loads(run("path", "--json")[0]) == told
+    assert run("path") == (f"{built}\n", "")
+
+
+def test_if_changed_leaves_what_is_current(run, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("build")
+
+    def build(_sources: Path, _target: Path) -> None:
+        raise building.BuildError("not again")
+
+    monkeypatch.setattr(building, "build", build)
+    assert run("build", "--if-changed") == (f"{built}\n", "")
+    assert run("build", status=1) == ("", "meshcache: not again\n")
+    built.write_bytes(b"something else")
+    assert run("build", "--if-changed", status=1) == ("", "meshcache: not again\n")
+
+
+def test_build_elsewhere_leaves_the_own_module(run, built: Path, tmp_path: Path) -> None:
+    assert run("build", "--out", str(tmp_path / "x.wasm"))[0] == f"{tmp_path / 'x.wasm'}\n"
+    assert not built.exists()
+
+
+def test_what_the_compiler_says_stands_before_the_last_line(run, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(_sources: Path, _target: Path) -> None:
+        raise building.BuildError("zig does not compile it", "main.zig:1:2: error: no\n")
+
+    monkeypatch.setattr(building, "build", build)
+    assert run("build", status=1)[1] == "main.zig:1:2: error: no\nmeshcache: zig does not compile it\n"
+
+
+def test_a_place_that_cannot_be_written_is_one_line(run, built: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    _, err = run("build", "--out", str(tmp_path / "file" / "x.wasm"), status=1)
+    assert err.count("\n") == 1
+    assert err.startswith("meshcache: ")
