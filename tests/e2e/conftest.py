@@ -56,11 +56,13 @@ Start = Callable[..., Awaitable[Mesh]]
 async def _starting(make_folder: Callable[[], Path], origin: ScriptedOrigin) -> AsyncIterator[Start]:
     async with AsyncExitStack() as stack:
 
-        async def start(*arguments: str, policies: str = POLICIES, folder: Path | None = None) -> Mesh:
+        async def start(
+            *arguments: str, policies: str = POLICIES, folder: Path | None = None, wasm: bool = False
+        ) -> Mesh:
             folder = folder or make_folder()
             (folder / "policies").mkdir(exist_ok=True)
             (folder / "policies" / "policies.yaml").write_text(policies)
-            mesh = Mesh(folder, origin.url, folder / "policies", arguments)
+            mesh = Mesh(folder, origin.url, folder / "policies", arguments, wasm=wasm)
             stack.push_async_callback(mesh.stop)
             await mesh.start()
             return mesh

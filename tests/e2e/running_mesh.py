@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from filter_module import built_filter
 from meshcache.policy.sources import read_files
 from meshcache.process import die_with_parent
 
@@ -93,6 +94,8 @@ class Mesh:
     origin: str
     policies: Path
     arguments: tuple[str, ...] = ()
+    wasm: bool = False
+    """With the filter in Envoy, which is built anew when its sources have changed."""
     data: Path = field(init=False)
     base: str = ""
     metrics_url: str = ""
@@ -106,9 +109,12 @@ class Mesh:
 
     async def start(self) -> None:
         """Start and wait until it says that it is ready."""
+        if self.wasm:
+            await asyncio.to_thread(built_filter)
         await self._spawn(
             *("up", "--origin", self.origin, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"),
-            *("--policies", str(self.policies), "--data", str(self.data), "--drain-timeout", "2", *self.arguments),
+            *("--policies", str(self.policies), "--data", str(self.data), "--drain-timeout", "2"),
+            *("--wasm" if self.wasm else "--no-wasm", *self.arguments),
         )
         said = ""
         until = time.monotonic() + START_TIMEOUT

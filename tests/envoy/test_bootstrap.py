@@ -15,6 +15,7 @@ from envoy_data_plane.envoy.config.core.v3 import Metadata
 from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import ExternalProcessor
 from envoy_data_plane.google.protobuf import Duration, Struct
 
+from filter_module import built_filter
 from meshcache.envoy.binary import find_envoy, validate_config
 from meshcache.envoy.bootstrap import DirectResponse, Origin, build_bootstrap
 from meshcache.envoy.clusters import pipe
@@ -22,6 +23,7 @@ from meshcache.envoy.render import pack, to_json, to_plain, to_yaml
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.policy.values import MOST_WAIT
 from meshcache.process import MAX_UNIX_PATH_BYTES
+from meshcache.wasm import module
 
 VARIANTS = {
     "plain": {},
@@ -32,8 +34,14 @@ VARIANTS = {
     "origin over IPv6": {"origin": Origin("::1", 8080)},
     "listening on IPv6": {"listen": ("::1", 8080)},
     "without the cache": {"cache": False, "direct_responses": (DirectResponse("/direct", 200, "x"),)},
+    "with the filter": {"wasm": module.MODULE, "concurrency": 2},
     "admin over TCP": {"admin": ("127.0.0.1", 0)},
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _with_the_filter():
+    built_filter()
 
 
 @pytest.mark.e2e

@@ -10,14 +10,22 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from filter_module import built_filter
 from meshcache.cli.app import COMMANDS, CommandError, build
 from meshcache.cli.envoy_config import envoy_config
 from meshcache.envoy.binary import validate_config
 from meshcache.envoy.bootstrap import BootstrapOptions, Origin, build_bootstrap
 from meshcache.envoy.render import to_json, to_plain
+from meshcache.wasm import module
 
 
 def run(*arguments):
+    if "--wasm" not in arguments:
+        arguments = (*arguments, "--no-wasm")
+    return run_as_given(*arguments)
+
+
+def run_as_given(*arguments):
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(envoy_config)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -112,3 +120,30 @@ def test_the_bootstrap_is_that_of_up():
         )
     )
     assert printed == expected
+
+
+FILTER = "/opt/meshcache/meshcache.wasm"
+
+
+def test_the_filter_is_where_the_envoy_finds_it_that_is_configured():
+    parts = json.loads(run("--format", "filter", "--json", "--wasm", FILTER, "--socket-dir", "/run/m").output)
+    wasm, ext_proc = parts["http_filters"][1:3]
+    assert wasm["typed_config"]["config"]["vm_config"]["code"] == {"local": {"filename": FILTER}}
+    assert ext_proc["typed_config"]["extension_config"]["name"] == ext_proc["name"] == "envoy.filters.http.ext_proc"
+    assert "/run/m/filter.sock" in json.dumps(parts["clusters"][1])
+    bootstrap = run("--json", "--wasm", FILTER, "--socket-dir", "/run/m").output
+    assert FILTER in bootstrap
+    assert "/run/m/filter.sock" in bootstrap
+
+
+def test_without_another_it_is_the_one_that_comes_with_meshcache(monkeypatch):
+    ours = built_filter()
+    assert str(ours) in run_as_given().output
+    assert str(ours) not in run().output
+    monkeypatch.setattr(module, "find", lambda: None)
+    result = run_as_given()
+    assert result.exit_code == 0
+    assert result.stdout == run().stdout
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("meshcache: without the filter, which is not built (try: ")
+    assert line.endswith("meshcache wasm build)")

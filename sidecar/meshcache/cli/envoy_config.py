@@ -54,6 +54,15 @@ def envoy_config(
             show_default=False,
         ),
     ] = None,
+    wasm: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The filter for hot answers, where Envoy finds it.  [default: the one that comes with meshcache]",
+            show_default=False,
+        ),
+    ] = None,
+    no_wasm: Annotated[bool, typer.Option("--no-wasm", help="No filter: every answer comes from the sidecar.")] = False,
     format: Annotated[  # noqa: A002 - the option's name on the command line
         Literal["bootstrap", "filter"],
         typer.Option(
@@ -65,9 +74,9 @@ def envoy_config(
 ) -> None:
     """Print Envoy configuration that puts the sidecar in front of an origin.
 
-    Of `--format filter`, the first filter goes in front of all filters, ext_proc behind authentication and
-    authorization, the router last; the cluster goes to the others. With --refresh-cluster there is a listener for
-    background refreshes as well, which go to the first of these clusters unless a policy names another.
+    Of `--format filter`, the first filter goes in front of all filters, meshcache.wasm and ext_proc behind
+    authentication and authorization, the router last; the clusters go to the others. With --refresh-cluster there is a
+    listener for background refreshes as well, which go to the first of these clusters unless a policy names another.
 
     Example: meshcache envoy-config --origin http://127.0.0.1:9000 --workers 2 > envoy.yaml
     """
@@ -81,10 +90,12 @@ def envoy_config(
     sockets = [socket_dir / f"worker-{index}.sock" for index in range(workers)]
     try:
         timeout = _timeout(policies)
+        module = None if no_wasm else wasm or _built()
         if format == "filter":
-            plain = _filters(sockets, timeout, socket_dir, refresh_cluster or [])
+            plain = _filters(sockets, timeout, socket_dir, refresh_cluster or [], module)
         else:
-            plain = _bootstrap(origin, listen, socket_dir, sockets, timeout, origin_timeout, refresh_cluster or [])
+            ways = refresh_cluster or []
+            plain = _bootstrap(origin, listen, socket_dir, sockets, timeout, origin_timeout, ways, module)
     except (StartError, PolicyErrors, ValueError) as error:
         raise CommandError(str(error), 2 if isinstance(error, UsageError) else 1) from error
     typer.echo(to_json(plain) if json else to_yaml(plain), nl=False)
@@ -101,8 +112,19 @@ def _timeout(policies: Path | None) -> float:
     return message_timeout(snapshot.lookup_budget(), snapshot.longest_wait())
 
 
+def _built() -> Path | None:
+    from meshcache.cli.paths import own_name
+    from meshcache.wasm import module
+
+    found = module.find()
+    if found is None:
+        typer.echo(f"meshcache: without the filter, which is not built (try: {own_name()} wasm build)", err=True)
+        return None
+    return found.path
+
+
 def _filters(
-    sockets: Sequence[Path], timeout: float, socket_dir: Path, refresh_clusters: Sequence[str]
+    sockets: Sequence[Path], timeout: float, socket_dir: Path, refresh_clusters: Sequence[str], module: Path | None
 ) -> dict[str, Any]:
     from meshcache.cli.options import refresh_cluster_name
     from meshcache.envoy import clusters, filters
@@ -111,13 +133,15 @@ def _filters(
 
     chain = [
         filters.outer_strip(),
-        filters.ext_proc(message_timeout=timeout),
+        *filters.cache_filters(module, message_timeout=timeout),
         filters.router(),
     ]
     parts: dict[str, Any] = {
         "http_filters": [to_plain(item) for item in chain],
         "clusters": [to_plain(clusters.sidecar_cluster(sockets))],
     }
+    if module is not None:
+        parts["clusters"].append(to_plain(clusters.filter_cluster(clusters.filter_socket(socket_dir))))
     if refresh_clusters:
         ways = {name: to_cluster(name) for name in map(refresh_cluster_name, refresh_clusters)}
         parts["listeners"] = [to_plain(refresh_listener(socket_dir / "refresh.sock", ways))]
@@ -132,6 +156,7 @@ def _bootstrap(
     timeout: float,
     origin_timeout: float,
     refresh_clusters: Sequence[str],
+    module: Path | None,
 ) -> dict[str, Any]:
     from meshcache.cli.checks import parse_origin, parse_refresh_clusters
     from meshcache.envoy.bootstrap import BootstrapOptions, build_bootstrap
@@ -148,5 +173,6 @@ def _bootstrap(
         message_timeout=timeout,
         origin_timeout=origin_timeout,
         refresh_clusters=parse_refresh_clusters(refresh_clusters, reserved=ORIGIN_CLUSTER),
+        wasm=module,
     )
     return to_plain(build_bootstrap(options))

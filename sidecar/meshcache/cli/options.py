@@ -56,6 +56,12 @@ DrainTimeout = Annotated[
 LogLevel = Annotated[
     Level, typer.Option(metavar="LEVEL", help="Least severe level that is logged: debug, info, warning, error.")
 ]
+UseFilter = Annotated[
+    bool,
+    typer.Option(
+        "--wasm/--no-wasm", help="Hot answers from Envoy's own memory, by the filter that comes with meshcache."
+    ),
+]
 LogRequests = Annotated[bool, typer.Option("--log-requests", help="Log one line for each request, at level info.")]
 
 

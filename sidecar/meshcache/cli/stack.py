@@ -18,7 +18,7 @@ from meshcache.cli.paths import DEFAULT_DATA, admin_socket, own_name, run_folder
 from meshcache.cli.sidecar import check_store_urls, fail
 from meshcache.envoy.binary import EnvoyError
 from meshcache.envoy.bootstrap import BootstrapOptions
-from meshcache.envoy.clusters import ORIGIN_CLUSTER, Origin
+from meshcache.envoy.clusters import ORIGIN_CLUSTER, Origin, filter_socket
 from meshcache.envoy.process import EnvoyProcess
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.extproc.control import WorkerOptions
@@ -31,6 +31,7 @@ from meshcache.observe import logs
 from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.sources import FolderSource
 from meshcache.process import FolderLock, StartError, bind_tcp, check_unix_path, make_folder, parse_address
+from meshcache.wasm import module
 
 if TYPE_CHECKING:
     import socket
@@ -54,12 +55,15 @@ class StackOptions:
     warm: str
     cold: str
     workers: int
+    concurrency: int
     data: Path
     metrics_listen: str
     latency_ms: int
     origin_timeout: float
     refresh_clusters: tuple[str, ...]
     drain_timeout: float
+    wasm: bool
+    """Whether hot answers come from Envoy's own memory, where the filter for that is built."""
     log_level: str
     log_requests: bool
 
@@ -167,7 +171,7 @@ class _Stack:
         make_folder(options.data, "data")
         make_folder(self._run, "socket")
         worker_sockets = tuple(self._run / f"worker-{index}.sock" for index in range(options.workers))
-        for path in (*worker_sockets, self._run / "envoy-admin.sock"):
+        for path in (*worker_sockets, filter_socket(self._run), self._run / "envoy-admin.sock"):
             check_unix_path(path)
         self._lock.acquire()
         self._policies, made = policy_folder(options.policies)
@@ -186,8 +190,10 @@ class _Stack:
                 refresh_socket=self._run / "refresh.sock",
                 admin=self._run / "envoy-admin.sock",
                 message_timeout=self._envoy_waits,
+                concurrency=options.concurrency,
                 origin_timeout=options.origin_timeout,
                 refresh_clusters=self._refresh_clusters,
+                wasm=self._filter(),
             ),
             self._data / "envoy",
         )
@@ -249,6 +255,18 @@ class _Stack:
         self._cached_path = cached_path(snapshot)
         option = "--warm" if self._options.warm else "stores.warm.url"
         await check_warm(with_stores(worker, snapshot.config).warm_url, option)
+
+    def _filter(self) -> Path | None:
+        """The built filter; None when it is not wanted or not there, which costs speed and nothing else."""
+        if not self._options.wasm:
+            return None
+        found = module.find()
+        if found is None:
+            self._log.warning("without the filter, which is not built", build_it_by=f"{own_name()} wasm build")
+            return None
+        if not found.current:
+            self._log.warning("the filter is older than its sources", build_it_by=f"{own_name()} wasm build")
+        return found.path
 
     async def _start_demo(self) -> Origin:
         # The socket stays open here: while the demo origin is started again, requests wait instead of failing.

@@ -17,6 +17,7 @@ from meshcache.cli.options import (
     MetricsListen,
     OriginTimeout,
     RefreshClusters,
+    UseFilter,
     Warm,
     Workers,
 )
@@ -44,12 +45,16 @@ def up(
     warm: Warm = "",
     cold: Cold = "",
     workers: Workers = 1,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=256, metavar="N", help="Worker threads of Envoy; each has a hot tier of its own.")
+    ] = 1,
     data: Data = DEFAULT_DATA,
     metrics_listen: MetricsListen = "",
     latency_ms: Annotated[int, typer.Option(min=0, max=30_000, metavar="MS", help="Delay of the demo origin.")] = 150,
     origin_timeout: OriginTimeout = 300.0,
     refresh_cluster: RefreshClusters = None,
     drain_timeout: DrainTimeout = 10.0,
+    wasm: UseFilter = True,
     log_level: LogLevel = "info",
     log_requests: LogRequests = False,
 ) -> None:
@@ -66,12 +71,14 @@ def up(
         warm=warm,
         cold=cold,
         workers=workers,
+        concurrency=concurrency,
         data=data,
         metrics_listen=metrics_listen,
         latency_ms=latency_ms,
         origin_timeout=origin_timeout,
         refresh_clusters=tuple(refresh_cluster or ()),
         drain_timeout=drain_timeout,
+        wasm=wasm,
         log_level=log_level,
         log_requests=log_requests,
     )

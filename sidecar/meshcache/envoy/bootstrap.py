@@ -90,7 +90,9 @@ class BootstrapOptions:
     concurrency: int = 1
     """Envoy's worker threads; to be given to the process as well."""
     cache: bool = True
-    """False leaves out ext_proc: Envoy alone, to compare with."""
+    """False leaves out ext_proc and the filter: Envoy alone, to compare with."""
+    wasm: Path | None = None
+    """The built filter, for a hot tier in Envoy itself; None for none."""
     filters_before: tuple[HttpFilter, ...] = ()
     """Filters in front of the cache, such as RBAC: what they refuse, a hit does not answer."""
     direct_responses: tuple[DirectResponse, ...] = ()
@@ -106,6 +108,8 @@ def build_bootstrap(options: BootstrapOptions) -> Bootstrap:
     cluster_list += [clusters.origin_cluster(origin, name=name) for name, origin in options.refresh_clusters.items()]
     if options.cache:
         cluster_list.insert(0, clusters.sidecar_cluster(options.worker_sockets))
+        if options.wasm is not None:
+            cluster_list.append(clusters.filter_cluster(clusters.filter_socket(options.worker_sockets[0].parent)))
     admin = pipe(options.admin, 0o600) if isinstance(options.admin, Path) else socket_address(*options.admin)
     return Bootstrap(
         node=Node(id="meshcache", cluster="meshcache"),
@@ -119,7 +123,7 @@ def build_bootstrap(options: BootstrapOptions) -> Bootstrap:
 def _main_listener(options: BootstrapOptions) -> Listener:
     chain = [filters.outer_strip(), *options.filters_before]
     if options.cache:
-        chain.append(filters.ext_proc(message_timeout=options.message_timeout))
+        chain += filters.cache_filters(options.wasm, message_timeout=options.message_timeout)
     chain.append(filters.router())
     routes = [_direct(response) for response in options.direct_responses]
     manager = _connection_manager(INGRESS, chain, [*routes, _to_origin(options)])

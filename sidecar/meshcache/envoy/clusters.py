@@ -46,7 +46,7 @@ from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
 from envoy_data_plane.envoy.type.v3 import Percent
 
-from meshcache.envoy.filters import AUTHORITY, SIDECAR_CLUSTER
+from meshcache.envoy.filters import AUTHORITY, FILTER_CLUSTER, SIDECAR_CLUSTER
 from meshcache.envoy.render import pack
 from meshcache.process import MAX_UNIX_PATH_BYTES
 
@@ -170,6 +170,29 @@ def sidecar_cluster(worker_sockets: Sequence[Path]) -> Cluster:
             max_ejection_time=timedelta(seconds=1),
             max_ejection_percent=100,
         ),
+    )
+
+
+def filter_socket(folder: Path) -> Path:
+    """The socket for the filter's calls, in the folder of the workers' sockets."""
+    return folder / "filter.sock"
+
+
+def filter_cluster(socket: Path) -> Cluster:
+    """The sidecar's supervisor as the filter calls it, by HTTP/1.1: `socket` is `filter.sock` beside the workers'.
+
+    Its calls are few, and the filter minds their failures itself.
+    """
+    http = HttpProtocolOptions(
+        explicit_http_config=HttpProtocolOptionsExplicitHttpConfig(http_protocol_options=Http1ProtocolOptions())
+    )
+    return Cluster(
+        name=FILTER_CLUSTER,
+        type=ClusterDiscoveryType.STATIC,
+        connect_timeout=timedelta(milliseconds=250),
+        load_assignment=_assignment(FILTER_CLUSTER, [pipe(socket)]),
+        typed_extension_protocol_options={_HTTP_OPTIONS: pack(http)},
+        circuit_breakers=_circuit_breakers(),
     )
 
 

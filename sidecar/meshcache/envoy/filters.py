@@ -5,11 +5,21 @@ The same builders serve `meshcache up`, `meshcache envoy-config` and the Istio m
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation as Mutation
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutationRemoveOnMatch
-from envoy_data_plane.envoy.config.core.v3 import GrpcService, GrpcServiceEnvoyGrpc
+from envoy_data_plane.envoy.config.core.v3 import (
+    AsyncDataSource,
+    DataSource,
+    GrpcService,
+    GrpcServiceEnvoyGrpc,
+    TypedExtensionConfig,
+)
+from envoy_data_plane.envoy.extensions.common.matching.v3 import ExtensionWithMatcher
+from envoy_data_plane.envoy.extensions.filters.common.matcher.action.v3 import SkipFilter
 from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
     ExternalProcessor,
     ExternalProcessorRouteCacheAction,
@@ -22,11 +32,25 @@ from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
 from envoy_data_plane.envoy.extensions.filters.http.header_mutation.v3 import HeaderMutation, Mutations
 from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
 from envoy_data_plane.envoy.extensions.filters.http.upstream_codec.v3 import UpstreamCodec
+from envoy_data_plane.envoy.extensions.filters.http.wasm.v3 import Wasm
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
+from envoy_data_plane.envoy.extensions.matching.common_inputs.network.v3 import FilterStateInput
+from envoy_data_plane.envoy.extensions.wasm.v3 import PluginConfig, VmConfig
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
+from envoy_data_plane.google.protobuf import StringValue
+from envoy_data_plane.xds.core.v3 import TypedExtensionConfig as XdsExtensionConfig
+from envoy_data_plane.xds.type.matcher.v3 import (
+    Matcher,
+    MatcherMatcherTree,
+    MatcherMatcherTreeMatchMap,
+    MatcherOnMatch,
+)
 
 from meshcache.envoy.render import pack
 from meshcache.envoy.timeouts import MAX_MESSAGE_TIMEOUT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 INTERNAL_PREFIX = "x-meshcache-"
 """Headers by this prefix are the cache's own: never taken from outside, never let out."""
@@ -42,6 +66,21 @@ SIDECAR_CLUSTER = "meshcache"
 AUTHORITY = "meshcache"
 """`:authority` of calls to the sidecar. Unset, it is the cluster's name, which in Istio is no valid authority."""
 
+WASM = "meshcache.wasm"
+"""The name of the filter that answers from Envoy's own memory."""
+FILTER_CLUSTER = "meshcache-filter"
+"""Where it asks the sidecar for its plan, and tells its numbers."""
+PLUGIN_CONFIGURATION = {"cluster": FILTER_CLUSTER}
+"""What the filter is configured with; all else it hears from the sidecar."""
+VM = "meshcache"
+"""One for all workers: by it they find what they share."""
+
+SKIP_STATE = "wasm.meshcache_skip"
+"""Filter state that the filter sets to `1` on requests that can never be cached, and that ext_proc then passes over.
+
+Envoy puts what a module sets by `proxy_set_property` under `wasm.`: nothing that a client sends gets there."""
+
+EXT_PROC = "envoy.filters.http.ext_proc"
 ROUTER = "envoy.filters.http.router"
 REQUEST_ATTRIBUTES = (
     "source.address",
@@ -86,7 +125,7 @@ def ext_proc(*, message_timeout: float) -> HttpFilter:
     to a second to a request when the sidecar is gone.
     """
     return HttpFilter(
-        name="envoy.filters.http.ext_proc",
+        name=EXT_PROC,
         typed_config=pack(
             ExternalProcessor(
                 grpc_service=GrpcService(
@@ -116,6 +155,44 @@ def ext_proc(*, message_timeout: float) -> HttpFilter:
             )
         ),
     )
+
+
+def wasm(module: Path) -> HttpFilter:
+    """The hot tier in Envoy: the filter that the file `module` holds. It stands right before ext_proc.
+
+    When it traps, that request passes and so do all others: the worker does without it until Envoy gets another
+    configuration. Only the older field `fail_open` does so, of which Envoy 1.40 says that it is deprecated: by
+    `failure_policy: FAIL_OPEN` the request in which it traps gets a 503, and by FAIL_RELOAD all of the next second too.
+    """
+    vm = VmConfig(
+        vm_id=VM,
+        runtime="envoy.wasm.runtime.v8",
+        code=AsyncDataSource(local=DataSource(filename=str(module))),
+    )
+    plugin = PluginConfig(
+        name="meshcache",
+        root_id="meshcache",
+        vm_config=vm,
+        configuration=pack(StringValue(value=json.dumps(PLUGIN_CONFIGURATION))),
+        fail_open=True,
+    )
+    return HttpFilter(name=WASM, typed_config=pack(Wasm(config=plugin)))
+
+
+def skippable(ext_proc: HttpFilter) -> HttpFilter:
+    """ext_proc such that requests pass it by which the filter in front of it has marked (`SKIP_STATE`)."""
+    skip = MatcherOnMatch(action=XdsExtensionConfig(name="skip", typed_config=pack(SkipFilter())))
+    marked = XdsExtensionConfig(name="marked", typed_config=pack(FilterStateInput(key=SKIP_STATE)))
+    tree = MatcherMatcherTree(input=marked, exact_match_map=MatcherMatcherTreeMatchMap(map={"1": skip}))
+    inner = TypedExtensionConfig(name=ext_proc.name, typed_config=ext_proc.typed_config)
+    wrapped = ExtensionWithMatcher(xds_matcher=Matcher(matcher_tree=tree), extension_config=inner)
+    return HttpFilter(name=ext_proc.name, typed_config=pack(wrapped))
+
+
+def cache_filters(module: Path | None, *, message_timeout: float) -> list[HttpFilter]:
+    """The cache's filters in their order: ext_proc, and where there is a `module` the filter before it."""
+    asking = ext_proc(message_timeout=message_timeout)
+    return [asking] if module is None else [wasm(module), skippable(asking)]
 
 
 def upstream_filters() -> list[HttpFilter]:
