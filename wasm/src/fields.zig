@@ -14,8 +14,10 @@ pub const Malformed = error{Malformed};
 pub const Kind = enum {
     /// Nothing.
     other,
-    /// The request asks for more than a stored answer can be judged by here: it is handed on.
+    /// The request is none that is looked up as it is (engine/admission.py): it is handed on.
     special,
+    /// It asks for more than a stored answer is judged by here: it is handed on where it would be looked up.
+    judged,
     /// `RETARGETING` in engine/key.py, but for `x-forwarded-proto`.
     retargeting,
     x_forwarded_proto,
@@ -104,23 +106,25 @@ pub const View = struct {
         }
     }
 
-    /// Whether the fields ask for nothing that a stored answer could not be judged by here (engine/admission.py,
-    /// engine/judge.py and engine/key.py have nothing special to say of them). Says nothing of method and path.
+    /// Whether a stored answer can be judged by what is known here: where no field is `special` either,
+    /// engine/judge.py and engine/key.py have nothing more to say of the fields. Says nothing of method and path.
     pub fn plain(self: *const View) bool {
-        if (self.has.contains(.special) or self.has.contains(.retargeting)) return false;
-        if (self.has.contains(.x_forwarded_proto)) {
-            const place = self.next("x-forwarded-proto", 0).?;
-            const scheme = self.scheme orelse return false;
-            if (!std.mem.eql(u8, self.fields[place].value, scheme)) return false;
-            if (self.next("x-forwarded-proto", place + 1) != null) return false;
-        }
-        if (!self.has.contains(.content_type)) return true;
+        if (self.has.contains(.judged) or self.has.contains(.retargeting)) return false;
+        if (!self.has.contains(.x_forwarded_proto)) return true;
+        const place = self.next("x-forwarded-proto", 0) orelse return true;
+        const scheme = self.scheme orelse return false;
+        if (!std.mem.eql(u8, self.fields[place].value, scheme)) return false;
+        return self.next("x-forwarded-proto", place + 1) == null;
+    }
+
+    /// Whether the message may be one of gRPC, by its media type.
+    pub fn isGrpc(self: *const View) bool {
+        if (!self.has.contains(.content_type)) return false;
         var place = self.next("content-type", 0);
         while (place) |found| : (place = self.next("content-type", found + 1)) {
-            const media = std.mem.trim(u8, self.fields[found].value, " \t");
-            if (std.ascii.startsWithIgnoreCase(media, "application/grpc")) return false;
+            if (std.ascii.findIgnoreCase(self.fields[found].value, "application/grpc") != null) return true;
         }
-        return true;
+        return false;
     }
 
     fn pseudo(self: *View, name: []const u8, value: []const u8) void {
@@ -164,6 +168,10 @@ fn piece(bytes: []const u8, at: *usize, length: u32) Malformed![]const u8 {
     return found;
 }
 
+pub fn kindOf(name: []const u8) Kind {
+    return if (name.len == 0) .other else kinds.of(tagOf(name), name);
+}
+
 fn tagOf(name: []const u8) u32 {
     const length: u32 = @intCast(@min(name.len, 0xFFFF));
     return length << 16 | @as(u32, name[0]) << 8 | name[name.len - 1];
@@ -172,10 +180,13 @@ fn tagOf(name: []const u8) u32 {
 const Name = struct { []const u8, Kind };
 
 const special = [_][]const u8{
-    "authorization", "cache-control",          "expect",         "if-match",            "if-modified-since",
-    "if-range",      "if-unmodified-since",    "pragma",         "proxy-authorization", "range",
-    "te",            "upgrade",                "x-cache-status", "x-http-method",       "x-method-override",
-    "trailer",       "x-http-method-override",
+    "expect",        "te",                     "trailer",           "upgrade",
+    "x-http-method", "x-http-method-override", "x-method-override",
+};
+
+const judged = [_][]const u8{
+    "authorization",       "cache-control", "if-match",       "if-modified-since", "if-range", "if-unmodified-since", "pragma",
+    "proxy-authorization", "range",         "x-cache-status",
 };
 
 const retargeting = [_][]const u8{
@@ -205,6 +216,7 @@ const kinds = struct {
             .{ "if-none-match", .if_none_match },
         };
         for (special) |name| list = list ++ &[_]Name{.{ name, .special }};
+        for (judged) |name| list = list ++ &[_]Name{.{ name, .judged }};
         for (retargeting) |name| list = list ++ &[_]Name{.{ name, .retargeting }};
         break :blk list;
     };

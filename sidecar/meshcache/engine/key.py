@@ -201,8 +201,13 @@ def _first_parts(
     # `example.com.` is the same host and one resource. But a browser takes the two for different origins, and the links
     # in an answer may repeat what was asked for.
     marks = (b".",) if spec.host and is_absolute(authority) else ()
-    first = _join((FORMAT, spec.fingerprint, namespace, *encoded))
+    first = material_head(spec, namespace) + _join(encoded)
     return first, _first_of_resource(host), marks, pool_id(namespace)
+
+
+def material_head(spec: KeySpec, namespace: bytes) -> bytes:
+    """What every material under `spec` begins with in `namespace`: all before the revision."""
+    return _join((FORMAT, spec.fingerprint, namespace))
 
 
 _MEMO_LONGEST = 512

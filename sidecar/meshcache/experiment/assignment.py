@@ -16,7 +16,7 @@ from copy import copy
 from enum import StrEnum
 from functools import lru_cache
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -32,8 +32,19 @@ _GROUP = -1
 _TOGETHER = 0x6D6573686361636
 """Makes another seed of control's, for the draw of the group as a whole."""
 
-_Draw = tuple[int, int, float]
-"""Place, seed and scale of an arm."""
+Draw = tuple[int, int, float]
+"""Place, seed and scale of an arm; the place of the group as a whole is -1."""
+
+
+class Draws(NamedTuple):
+    """All by which an `Assigner` chooses, for who chooses alike elsewhere. Secret."""
+
+    key: bytes
+    """Of the digest, 32 bytes."""
+    apart: tuple[Draw, ...]
+    """The first draw: among those that are not in the group, and the group as a whole. Without any there is none."""
+    together: tuple[Draw, ...]
+    """The draw within the group, where the first has chosen that, or there is none."""
 
 
 class AssignedBy(StrEnum):
@@ -61,7 +72,7 @@ class Assigner:
     digest, which is secret by then, is mixed with each arm's own seed by XXH3, which is fast.
     """
 
-    __slots__ = ("_apart", "_group", "_keyed", "_seeds", "_together")
+    __slots__ = ("_apart", "_group", "_key", "_keyed", "_seeds", "_together")
 
     def __init__(
         self, secret: bytes, experiment: str, arms: Sequence[tuple[str, int]], group: Iterable[int] = ()
@@ -71,7 +82,7 @@ class Assigner:
         `group` are the places of those that change among themselves: control, candidate and baseline.
         """
         root = hashlib.blake2b(secret, digest_size=32, person=b"meshcache-arm").digest()
-        key = hashlib.blake2b(experiment.encode(), key=root, digest_size=32).digest()
+        key = self._key = hashlib.blake2b(experiment.encode(), key=root, digest_size=32).digest()
         self._keyed = hashlib.blake2b(key=key, digest_size=16)
         self._seeds = tuple(_seed(key, name) for name, _ in arms)
         self._group = frozenset(group)
@@ -95,6 +106,11 @@ class Assigner:
         self._apart = _scaled(apart)
         self._together = _scaled(together)
 
+    @property
+    def draws(self) -> Draws:
+        """See there."""
+        return Draws(self._key, self._apart, self._together)
+
     def digest(self, unit: bytes) -> bytes:
         """The keyed digest of `unit`, 16 bytes: what the experiment knows it by."""
         keyed = self._keyed.copy()
@@ -114,11 +130,11 @@ class Assigner:
         return self.pick(self.digest(unit))
 
 
-def _scaled(drawn: Iterable[tuple[int, int, int]]) -> tuple[_Draw, ...]:
+def _scaled(drawn: Iterable[tuple[int, int, int]]) -> tuple[Draw, ...]:
     return tuple((index, seed, -1 / weight) for index, seed, weight in drawn)
 
 
-def _earliest(digest: bytes, draws: tuple[_Draw, ...]) -> int:
+def _earliest(digest: bytes, draws: tuple[Draw, ...]) -> int:
     chosen = 0
     earliest = float("inf")
     for index, seed, scale in draws:

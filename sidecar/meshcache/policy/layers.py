@@ -13,6 +13,7 @@ from meshcache.policy.identity import named
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from meshcache.experiment.assignment import Draws
     from meshcache.experiment.links import Links
     from meshcache.message import Request
     from meshcache.policy.compiled import Experiment, UnitSource
@@ -89,7 +90,6 @@ class Layer:
 
     __slots__ = (
         "_assigner",
-        "_forced",
         "_links",
         "_subject",
         "_units",
@@ -97,6 +97,7 @@ class Layer:
         "counting",
         "everybody",
         "experiment",
+        "forced",
         "overlay",
         "weights",
     )
@@ -133,12 +134,18 @@ class Layer:
         self.by_key = experiment.by_key and self.everybody is None
         """Whether the arm of a request that is not forced depends on its key (`choose_by_key`)."""
         forced = experiment.arms if phase is not Phase.ROLLED_BACK else ()
-        self._forced = tuple((header, value, place) for place, arm in enumerate(forced) for header, value in arm.force)
+        self.forced = tuple((header, value, place) for place, arm in enumerate(forced) for header, value in arm.force)
+        """Headers whose value sends a trusted caller to the arm at a place; the first that is there counts."""
 
     @property
     def arms(self) -> tuple[str, ...]:
         """Their names."""
         return tuple(arm.name for arm in self.experiment.arms)
+
+    @property
+    def draws(self) -> Draws:
+        """How units are assigned under the weights in force. Secret."""
+        return self._assigner.draws
 
     def overlaid(self, overlay: Overlay | None) -> Layer:
         """The same with what has been decided, which must bind; None for nothing."""
@@ -150,7 +157,7 @@ class Layer:
         Where keys are assigned, one that is hashed is still to be chosen (`choose_by_key`).
         """
         headers = request.headers
-        for header, value, place in self._forced:
+        for header, value, place in self.forced:
             # A header sent twice reads "v1, v2" here and equals no value, since values hold no comma.
             if headers.get(header) == value and canary.trusts(request.peer):
                 return FORCED, place, b""

@@ -89,6 +89,11 @@ class Candidate(NamedTuple, Generic[T]):
         return headers | {("query", one.name): one for one in self.match.query}
 
 
+def in_order(candidates: Iterable[Candidate[T]]) -> list[Candidate[T]]:
+    """Those of one path, or all that have an expression for it: the one that goes first if it fits, first."""
+    return sorted(candidates, key=lambda one: (-len(one.match.regex or ""), *precedence(one.match), one.order))
+
+
 class _Values:
     """What the matches that ask for one name want to see there."""
 
@@ -147,7 +152,7 @@ class Group(Generic[T]):
 
     def __init__(self, candidates: Iterable[Candidate[T]], sets: PatternSets) -> None:
         """`candidates` ask for the same path, or each for an expression: then the longer goes first."""
-        ordered = sorted(candidates, key=lambda one: (-len(one.match.regex or ""), *precedence(one.match), one.order))
+        ordered = in_order(candidates)
         bits = [1 << place for place in range(len(ordered))]
         self._targets = tuple(one.target for one in ordered)
         self._unconditional = 0

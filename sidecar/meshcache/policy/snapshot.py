@@ -208,6 +208,13 @@ class Snapshot:
         plain = {target.plain.route: target.plain for target in self._targets if target.assignment is None}
         return {route: selection.namespace for route, selection in plain.items() if selection.policy is not None}
 
+    @property
+    def leads(self) -> tuple[tuple[Selection, tuple[Layer, ...]], ...]:
+        """Where each of `routes` leads: the selection as it is without experiments, and the experiments on it."""
+        return tuple(
+            (target.plain, () if target.assignment is None else target.assignment.layers) for target in self._targets
+        )
+
     def lookup_budget(self) -> float:
         """The longest that a look-up through all tiers may take under any policy, in seconds; 0 without policies."""
         return self._lookup_budget

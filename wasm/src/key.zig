@@ -1,0 +1,182 @@
+//! The material of the cache key, byte for byte as `engine.key.cache_key` makes it.
+
+const std = @import("std");
+const fields = @import("fields.zig");
+const normal = @import("normal.zig");
+const plans = @import("plan.zig");
+const Asked = @import("route.zig").Asked;
+const Source = plans.Source;
+const Writer = fields.Writer;
+
+pub const Error = normal.Error;
+
+/// A longer query enters as it is.
+const query_longest = 8192;
+/// Queries of more parameters are not sorted here.
+const most_sorted = 64;
+
+/// What of a request makes up the key (`policy.compiled.KeySpec`).
+pub const Spec = struct {
+    host: bool,
+    /// Whether all parameters of the query enter.
+    everything: bool,
+    sorted: bool,
+    include: []const []const u8,
+    exclude: []const []const u8,
+    /// Headers that enter as they are.
+    exact_headers: []const []const u8,
+    headers: []const []const u8,
+    cookies: []const []const u8,
+
+    pub fn read(from: *Source, plan: *const plans.Plan) Source.Error!Spec {
+        const bits = try from.reader.below(u8, 8);
+        return .{
+            .host = bits & 1 != 0,
+            .everything = bits & 2 != 0,
+            .sorted = bits & 4 != 0,
+            .include = try from.texts(plan),
+            .exclude = try from.texts(plan),
+            .exact_headers = try from.texts(plan),
+            .headers = try from.texts(plan),
+            .cookies = try from.texts(plan),
+        };
+    }
+
+    /// Writes all of the material behind namespace and arm; `text` is memory for what is put together on the way.
+    pub fn write(
+        self: *const Spec,
+        revision: []const u8,
+        asked: *const Asked,
+        request: *const fields.View,
+        out: *Writer,
+        text: *Writer,
+    ) Error!void {
+        try part(out, revision);
+        if (self.host) try origin(out, asked) else try part(out, "");
+        // An empty query is another URI than none.
+        try part(out, if (asked.query.len > 0) asked.path else asked.target);
+        try self.query(asked.query, out, text);
+        for (self.exact_headers) |name| {
+            const value = try request.joined(name, text) orelse {
+                try part(out, "-");
+                continue;
+            };
+            try number(out, value.len + 1);
+            try out.put(":+");
+            try out.put(value);
+        }
+        for (self.headers) |name| try header(name, request, out, text);
+        for (self.cookies) |name| try cookie(name, request, out, text);
+        // Links in an answer may repeat how the host was written.
+        if (self.host and asked.absolute) try part(out, ".");
+    }
+
+    fn query(self: *const Spec, whole: []const u8, out: *Writer, text: *Writer) Error!void {
+        if (whole.len == 0 or (self.everything and !self.sorted) or whole.len > query_longest) return part(out, whole);
+        const filtered = !self.everything and std.mem.findScalar(u8, whole, ';') == null;
+        var pairs: [most_sorted][]const u8 = undefined;
+        var count: usize = 0;
+        const start = text.len;
+        var parameters = std.mem.splitScalar(u8, whole, '&');
+        while (parameters.next()) |pair| {
+            if (filtered and !self.keyed(nameOf(pair))) continue;
+            if (!self.sorted) {
+                try append(text, pair);
+                continue;
+            }
+            if (count == most_sorted) return error.Unknown;
+            pairs[count] = pair;
+            count += 1;
+        }
+        if (self.sorted) {
+            // By name alone, and stable.
+            std.sort.insertion([]const u8, pairs[0..count], {}, nameBefore);
+            for (pairs[0..count]) |pair| try append(text, pair);
+        }
+        // Each pair has one more byte than it needs, behind it.
+        const end = if (text.len > start) text.len - 1 else start;
+        try part(out, text.bytes[start..end]);
+    }
+
+    fn keyed(self: *const Spec, name: []const u8) bool {
+        if (std.mem.findAny(u8, name, "%+") != null) return true;
+        return fits(name, self.include) and !fits(name, self.exclude);
+    }
+};
+
+fn append(text: *Writer, pair: []const u8) Error!void {
+    try text.put(pair);
+    try text.byte('&');
+}
+
+fn fits(name: []const u8, patterns: []const []const u8) bool {
+    for (patterns) |pattern| {
+        if (std.mem.eql(u8, pattern, name)) return true;
+        if (std.mem.endsWith(u8, pattern, "*") and std.mem.startsWith(u8, name, pattern[0 .. pattern.len - 1])) return true;
+    }
+    return false;
+}
+
+fn nameOf(pair: []const u8) []const u8 {
+    return pair[0 .. std.mem.findScalar(u8, pair, '=') orelse pair.len];
+}
+
+fn nameBefore(_: void, one: []const u8, other: []const u8) bool {
+    return std.mem.order(u8, nameOf(one), nameOf(other)) == .lt;
+}
+
+fn origin(out: *Writer, asked: *const Asked) Error!void {
+    const port = if (asked.usual_port) "" else asked.port;
+    const colon: usize = @intFromBool(port.len > 0);
+    try number(out, asked.scheme.len + "://".len + asked.host.len + colon + port.len);
+    try out.byte(':');
+    try out.put(asked.scheme);
+    try out.put("://");
+    try out.put(asked.host);
+    if (port.len > 0) try out.byte(':');
+    try out.put(port);
+}
+
+fn header(name: []const u8, request: *const fields.View, out: *Writer, text: *Writer) Error!void {
+    const value = try request.joined(name, text) orelse return part(out, "-");
+    const start = text.len;
+    try text.byte('+');
+    try normal.write(name, value, text);
+    try part(out, text.bytes[start..text.len]);
+}
+
+/// All values of one cookie, in order, each with its length.
+fn cookie(name: []const u8, request: *const fields.View, out: *Writer, text: *Writer) Error!void {
+    const start = text.len;
+    var place = request.next("cookie", 0);
+    while (place) |found| : (place = request.next("cookie", found + 1)) {
+        var pieces = std.mem.splitScalar(u8, request.fields[found].value, ';');
+        while (pieces.next()) |whole| {
+            const piece = std.mem.trimStart(u8, whole, " \t");
+            const called = nameOf(piece);
+            if (!std.mem.eql(u8, called, name)) continue;
+            try part(text, if (called.len < piece.len) piece[called.len + 1 ..] else "");
+        }
+    }
+    try part(out, text.bytes[start..text.len]);
+}
+
+/// One part of a key, its length in front.
+fn part(out: *Writer, bytes: []const u8) Error!void {
+    try number(out, bytes.len);
+    try out.byte(':');
+    try out.put(bytes);
+}
+
+fn number(out: *Writer, value: usize) Error!void {
+    var digits: [20]u8 = undefined;
+    var at: usize = digits.len;
+    var left = value;
+    while (true) {
+        at -= 1;
+        digits[at] = '0' + @as(u8, @intCast(left % 10));
+        left /= 10;
+        if (left == 0) break;
+    }
+    try out.put(digits[at..]);
+}

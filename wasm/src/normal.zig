@@ -1,0 +1,205 @@
+//! Request fields in the form in which they enter a key (`rfc.vary.normalise`, `rfc.negotiation.canonical`).
+
+const std = @import("std");
+const Writer = @import("fields.zig").Writer;
+
+pub const Error = error{
+    NoRoom,
+    /// It holds what is not taken apart here.
+    Unknown,
+};
+
+/// More members than this keep their order, as in `canonical`.
+const most_members = 64;
+
+/// Whether the order of a field's members says nothing (`NEGOTIATED`).
+fn negotiated(name: []const u8) bool {
+    for ([_][]const u8{ "accept", "accept-charset", "accept-encoding", "accept-language" }) |one| {
+        if (std.mem.eql(u8, one, name)) return true;
+    }
+    return false;
+}
+
+/// Writes `value`, of the field `name`, in that form.
+pub fn write(name: []const u8, value: []const u8, out: *Writer) Error!void {
+    if (negotiated(name)) return canonical(name, value, out);
+    if (std.mem.findScalar(u8, value, ',') == null) return out.put(blankless(value));
+    // Commas may be quoted.
+    if (std.mem.findScalar(u8, value, '"') != null) return error.Unknown;
+    var members = std.mem.splitScalar(u8, value, ',');
+    var separator: []const u8 = "";
+    while (members.next()) |member| {
+        try out.put(separator);
+        try out.put(blankless(member));
+        separator = ",";
+    }
+}
+
+fn canonical(name: []const u8, value: []const u8, out: *Writer) Error!void {
+    if (std.mem.findScalar(u8, value, '"') != null) return error.Unknown;
+    const start = out.len;
+    if (try sorted(name, value, out)) return;
+    out.len = start;
+    try asItIs(value, out);
+}
+
+/// The members in order, without empty ones.
+fn asItIs(value: []const u8, out: *Writer) Error!void {
+    var members = std.mem.splitScalar(u8, value, ',');
+    var separator: []const u8 = "";
+    while (members.next()) |whole| {
+        const member = blankless(whole);
+        if (member.len == 0) continue;
+        try out.put(separator);
+        try out.put(member);
+        separator = ",";
+    }
+}
+
+/// One member as it is written: what is preferred, then its weight.
+const Member = struct {
+    text: []const u8,
+    /// So much of it is what is preferred.
+    preferred: usize,
+
+    fn before(_: void, one: Member, other: Member) bool {
+        return std.mem.order(u8, one.text, other.text) == .lt;
+    }
+};
+
+/// Writes the members sorted; false, with anything written, for what keeps its order.
+fn sorted(name: []const u8, value: []const u8, out: *Writer) Error!bool {
+    var found: [most_members]Member = undefined;
+    var count: usize = 0;
+    var seen: usize = 0;
+    const start = out.len;
+    var members = std.mem.splitScalar(u8, value, ',');
+    next: while (members.next()) |whole| {
+        const member = blankless(whole);
+        if (member.len == 0) continue;
+        seen += 1;
+        if (seen > most_members) return false;
+        const made = try weighted(name, member, out) orelse return false;
+        for (found[0..count]) |other| {
+            if (!std.mem.eql(u8, other.text[0..other.preferred], made.text[0..made.preferred])) continue;
+            if (!std.mem.eql(u8, other.text, made.text)) return false;
+            continue :next;
+        }
+        found[count] = made;
+        count += 1;
+    }
+    std.sort.insertion(Member, found[0..count], {}, Member.before);
+    // They lie in the memory that they are written to: behind them first, and from there to their place.
+    const behind = out.len;
+    for (found[0..count], 0..) |member, place| {
+        if (place > 0) try out.byte(',');
+        try out.put(member.text);
+    }
+    const size = out.len - behind;
+    std.mem.copyForwards(u8, out.bytes[start..][0..size], out.bytes[behind..][0..size]);
+    out.len = start + size;
+    return true;
+}
+
+/// Writes one member; null when it is malformed.
+fn weighted(name: []const u8, member: []const u8, out: *Writer) Error!?Member {
+    const start = out.len;
+    var parts = std.mem.splitScalar(u8, member, ';');
+    const range = std.mem.trimEnd(u8, parts.first(), " \t");
+    if (!all(range, "/")) return null;
+    try lower(range, out);
+    var weight: ?[]const u8 = null;
+    while (parts.next()) |whole| {
+        // Extensions behind the weight mean nothing that is known.
+        if (weight != null) return null;
+        const part = blankless(whole);
+        const equals = std.mem.findScalar(u8, part, '=') orelse return null;
+        const parameter = part[0..equals];
+        const argument = part[equals + 1 ..];
+        if (!all(parameter, "") or !all(argument, "")) return null;
+        if (std.ascii.eqlIgnoreCase(parameter, "q")) {
+            weight = shortest(argument) orelse return null;
+        } else {
+            try out.byte(';');
+            try lower(parameter, out);
+            try out.byte('=');
+            try out.put(argument);
+        }
+    }
+    if (std.mem.eql(u8, name, "accept-encoding")) alias(out, start);
+    const preferred = out.len - start;
+    if (weight) |text| {
+        if (!std.mem.eql(u8, text, "1")) {
+            try out.put(";q=");
+            try out.put(text);
+        }
+    }
+    return .{ .text = out.bytes[start..out.len], .preferred = preferred };
+}
+
+fn alias(out: *Writer, start: usize) void {
+    const written = out.bytes[start..out.len];
+    for ([_][]const u8{ "x-gzip", "x-compress" }) |old| {
+        if (!std.mem.eql(u8, written, old)) continue;
+        std.mem.copyForwards(u8, written[0 .. old.len - 2], written[2..]);
+        out.len -= 2;
+        return;
+    }
+}
+
+/// A weight without zeros at its end; null for what is none.
+fn shortest(text: []const u8) ?[]const u8 {
+    if (text.len == 0 or text.len > 5 or (text[0] != '0' and text[0] != '1')) return null;
+    if (text.len == 1) return text;
+    if (text[1] != '.') return null;
+    for (text[2..]) |digit| {
+        if (!std.ascii.isDigit(digit) or (text[0] == '1' and digit != '0')) return null;
+    }
+    return std.mem.trimEnd(u8, std.mem.trimEnd(u8, text, "0"), ".");
+}
+
+/// Whether `text` is a token, which may hold `more` as well.
+fn all(text: []const u8, more: []const u8) bool {
+    for (text) |byte| {
+        if (!token[byte] and std.mem.findScalar(u8, more, byte) == null) return false;
+    }
+    return text.len > 0;
+}
+
+const token: [256]bool = blk: {
+    var made: [256]bool = @splat(false);
+    for ("!#$%&'*+-.^_`|~") |byte| made[byte] = true;
+    for ('0'..'9' + 1) |byte| made[byte] = true;
+    for ('A'..'Z' + 1) |byte| made[byte] = true;
+    for ('a'..'z' + 1) |byte| made[byte] = true;
+    break :blk made;
+};
+
+fn lower(text: []const u8, out: *Writer) Error!void {
+    for (text) |byte| try out.byte(std.ascii.toLower(byte));
+}
+
+fn blankless(text: []const u8) []const u8 {
+    return std.mem.trim(u8, text, " \t");
+}
+
+test "forms of the same meaning are one" {
+    const Case = struct { []const u8, []const u8, []const u8 };
+    for ([_]Case{
+        .{ "accept-encoding", "gzip, br;q=1.0", "br,gzip" },
+        .{ "accept-encoding", "x-gzip;q=0.500, BR", "br,gzip;q=0.5" },
+        .{ "accept", "text/HTML;Level=1;q=0.0, */*", "*/*,text/html;level=1;q=0" },
+        .{ "accept", "b, a;;", "b,a;;" },
+        .{ "accept", "b;q=0.5, a, b", "b;q=0.5,a,b" },
+        .{ "accept", "b, a, b,,", "a,b" },
+        .{ "accept", "b;q=0.5;x=1, a", "b;q=0.5;x=1,a" },
+        .{ "accept", "b ; q=0.5 ,a", "a,b;q=0.5" },
+        .{ "x-any", " b , a,,", "b,a,," },
+        .{ "x-any", " b ", "b" },
+    }) |case| {
+        var memory: [200]u8 = undefined;
+        var out: Writer = .{ .bytes = &memory };
+        try write(case[0], case[1], &out);
+        try std.testing.expectEqualStrings(case[2], memory[0..out.len]);
+    }
+}

@@ -1,0 +1,418 @@
+//! From a request to where its route leads, by the precedence of `policy.routing`.
+
+const std = @import("std");
+const fields = @import("fields.zig");
+const hash = @import("hash.zig");
+const plans = @import("plan.zig");
+const Plan = plans.Plan;
+const Source = plans.Source;
+
+const get = 1;
+const head = 2;
+
+/// `LONGEST_AUTHORITY`.
+const authority_longest = 253 + 1 + ":65535".len;
+
+/// Paths of more segments than this within the longest prefix are handed on.
+const most_segments = 64;
+
+/// What of a request is looked at for its route and its key.
+pub const Asked = struct {
+    /// `get` or `head`.
+    method: u8,
+    scheme: []const u8,
+    /// In lower case, without the dot of a fully qualified name.
+    host: []const u8,
+    /// Empty when there is none.
+    port: []const u8,
+    /// Whether the port is the one that the scheme has anyway.
+    usual_port: bool,
+    /// Whether the host is written with the dot of a fully qualified name.
+    absolute: bool,
+    /// Path with query.
+    target: []const u8,
+    path: []const u8,
+    query: []const u8,
+
+    /// Null for what is not certain: other methods, odd hosts, paths that may mean another one to an origin.
+    /// `memory` is for the host.
+    pub fn of(request: *const fields.View, memory: *[authority_longest]u8) ?Asked {
+        const method = request.method orelse return null;
+        const authority = request.authority orelse return null;
+        const target = request.path orelse return null;
+        const scheme = request.scheme orelse return null;
+        var made: Asked = undefined;
+        made.method = if (std.mem.eql(u8, method, "GET")) get else if (std.mem.eql(u8, method, "HEAD")) head else return null;
+        made.scheme = scheme;
+        if (!made.readHost(authority, memory)) return null;
+        made.target = target;
+        const mark = std.mem.findScalar(u8, target, '?') orelse target.len;
+        made.path = target[0..mark];
+        made.query = if (mark < target.len) target[mark + 1 ..] else "";
+        return if (plain(made.path)) made else null;
+    }
+
+    fn readHost(self: *Asked, authority: []const u8, memory: *[authority_longest]u8) bool {
+        if (authority.len == 0 or authority.len > authority_longest) return false;
+        for (authority, memory[0..authority.len]) |byte, *lower| {
+            if (byte >= 0x80) return false;
+            lower.* = std.ascii.toLower(byte);
+        }
+        const whole = memory[0..authority.len];
+        var host: []const u8 = whole;
+        self.port = "";
+        if (whole[0] == '[') {
+            const end = std.mem.findScalar(u8, whole, ']') orelse return false;
+            host = whole[0 .. end + 1];
+            const behind = whole[end + 1 ..];
+            if (behind.len > 0 and behind[0] != ':') return false;
+            if (behind.len > 0) self.port = behind[1..];
+            // What the key marks as absolute here is no address.
+            const colon = std.mem.findScalar(u8, whole, ':') orelse 0;
+            if (colon > 0 and whole[colon - 1] == '.') return false;
+        } else if (std.mem.findScalar(u8, whole, ':')) |colon| {
+            host = whole[0..colon];
+            self.port = whole[colon + 1 ..];
+        }
+        self.absolute = host.len > 0 and host[host.len - 1] == '.';
+        self.host = if (self.absolute) host[0 .. host.len - 1] else host;
+        const usual: []const u8 = if (std.mem.eql(u8, self.scheme, "https")) "443" else if (std.mem.eql(u8, self.scheme, "http")) "80" else "";
+        self.usual_port = std.mem.eql(u8, self.port, usual);
+        return true;
+    }
+};
+
+/// Whether no origin can take `path` for another one: then it is not `ambiguous` (engine/paths.py), which knows more
+/// that are not.
+pub fn plain(path: []const u8) bool {
+    if (path.len == 0 or path[0] != '/') return false;
+    var begins = true;
+    var at: usize = 0;
+    while (at < path.len) : (at += 1) {
+        const byte = path[at];
+        switch (byte) {
+            0...0x1F, 0x7F, 0xC0 => return false,
+            '/', '\\' => {
+                begins = true;
+                continue;
+            },
+            '.' => if (begins) return false,
+            '%' => {
+                if (at + 2 >= path.len) return false;
+                const high = std.fmt.charToDigit(path[at + 1], 16) catch return false;
+                const low = std.fmt.charToDigit(path[at + 2], 16) catch return false;
+                // What it stands for is data: it neither ends nor begins a segment, nor another escape.
+                switch (high << 4 | low) {
+                    0...0x1F, 0x7F, 0xC0, '.', '/', '\\', '%', ';' => return false,
+                    else => at += 2,
+                }
+            },
+            else => {},
+        }
+        begins = false;
+    }
+    return true;
+}
+
+const Condition = struct {
+    name: []const u8,
+    /// Whether it has to have this value; else it has to be there.
+    exact: bool,
+    value: []const u8,
+
+    fn read(from: *Source, _: *const Plan) Source.Error!Condition {
+        return .{ .name = try from.reader.name(), .exact = try from.flag(), .value = try from.reader.text() };
+    }
+
+    fn fits(self: *const Condition, value: []const u8) bool {
+        return !self.exact or std.mem.eql(u8, self.value, value);
+    }
+
+    /// Whether one line of the header fits.
+    fn ofHeader(self: *const Condition, request: *const fields.View) bool {
+        var place = request.next(self.name, 0);
+        while (place) |found| : (place = request.next(self.name, found + 1)) {
+            if (self.fits(request.fields[found].value)) return true;
+        }
+        return false;
+    }
+
+    /// Whether the first parameter of the name fits, as it is sent.
+    fn ofQuery(self: *const Condition, query: []const u8) bool {
+        if (query.len == 0) return false;
+        var parameters = std.mem.splitScalar(u8, query, '&');
+        while (parameters.next()) |pair| {
+            const end = std.mem.findScalar(u8, pair, '=') orelse pair.len;
+            if (std.mem.eql(u8, pair[0..end], self.name)) {
+                return self.fits(if (end < pair.len) pair[end + 1 ..] else "");
+            }
+        }
+        return false;
+    }
+};
+
+/// A match, without host and path.
+const Candidate = struct {
+    methods: u8,
+    /// Whether it asks for more than is known here.
+    uncertain: bool,
+    bounded: bool,
+    /// Between which the paths lie that it may fit, if they are bounded.
+    least: []const u8,
+    most: []const u8,
+    target: u16,
+    headers: []const Condition,
+    parameters: []const Condition,
+
+    fn read(from: *Source, plan: *const Plan) Source.Error!Candidate {
+        const reader = &from.reader;
+        const methods = try reader.int(u8);
+        const bits = try reader.below(u8, 4);
+        const target = try reader.below(u16, plan.targets.len);
+        const bounded = bits & 2 != 0;
+        return .{
+            .methods = methods,
+            .uncertain = bits & 1 != 0,
+            .bounded = bounded,
+            .target = target,
+            .least = if (bounded) try reader.text() else "",
+            .most = if (bounded) try reader.text() else "",
+            .headers = try from.list(Condition, u16, plan, Condition.read),
+            .parameters = try from.list(Condition, u16, plan, Condition.read),
+        };
+    }
+
+    fn mayFit(self: *const Candidate, asked: *const Asked, request: *const fields.View) bool {
+        if (self.methods & asked.method == 0) return false;
+        if (self.bounded) {
+            if (std.mem.order(u8, asked.path, self.least) == .lt) return false;
+            if (std.mem.order(u8, asked.path, self.most) == .gt) return false;
+        }
+        for (self.headers) |*condition| if (!condition.ofHeader(request)) return false;
+        for (self.parameters) |*condition| if (!condition.ofQuery(asked.query)) return false;
+        return true;
+    }
+};
+
+/// The matches of one path, in the order in which they count.
+const Group = struct {
+    candidates: []const Candidate,
+
+    fn read(from: *Source, plan: *const Plan) Source.Error!Group {
+        return .{ .candidates = try from.list(Candidate, u16, plan, Candidate.read) };
+    }
+
+    fn find(self: *const Group, asked: *const Asked, request: *const fields.View) ?Found {
+        for (self.candidates) |*candidate| {
+            if (candidate.mayFit(asked, request)) return if (candidate.uncertain) .uncertain else .{ .target = candidate.target };
+        }
+        return null;
+    }
+};
+
+pub const Found = union(enum) {
+    /// A place in the plan's targets.
+    target: u16,
+    /// Perhaps another match fits, which cannot be told here.
+    uncertain,
+    /// No match fits.
+    none,
+};
+
+const Host = struct {
+    kind: enum(u8) { any, this, below },
+    /// Of `below` with its first dot.
+    text: []const u8,
+    expressions: u32 = none,
+    any: u32 = none,
+    /// Lengths of the longest and the shortest prefix; 0 without any.
+    longest: u16 = 0,
+    shortest: u16 = 0,
+    exact: bool = false,
+
+    const none = std.math.maxInt(u32);
+
+    fn read(from: *Source, _: *const Plan) Source.Error!Host {
+        return .{ .kind = @fromBackingInt(@intCast(try from.reader.below(u8, 3))), .text = try from.reader.text() };
+    }
+};
+
+const Path = struct {
+    host: u16,
+    kind: enum(u8) { exact, prefix, expressions, any },
+    text: []const u8,
+    group: u32,
+};
+
+/// Places of items by what stands in them, with open addressing.
+const Table = struct {
+    /// Each one more than a place; 0 for none.
+    slots: []u32,
+
+    fn init(memory: std.mem.Allocator, items: usize) Source.Error!Table {
+        const size = std.math.ceilPowerOfTwo(usize, 2 * items + 1) catch return error.Refused;
+        const slots = try memory.alloc(u32, size);
+        @memset(slots, 0);
+        return .{ .slots = slots };
+    }
+
+    fn put(self: *Table, hashed: u32, place: usize) void {
+        var slot = hashed & (self.slots.len - 1);
+        while (self.slots[slot] != 0) slot = (slot + 1) & (self.slots.len - 1);
+        self.slots[slot] = @intCast(place + 1);
+    }
+};
+
+pub const Index = struct {
+    hosts: []const Host,
+    groups: []const Group,
+    paths: []const Path,
+    by_host: Table,
+    by_path: Table,
+    any: ?*const Host,
+    /// Whether there is any host of `this` or `below`.
+    named: bool,
+    below: bool,
+
+    pub fn read(from: *Source, plan: *const Plan) Source.Error!Index {
+        const hosts = @constCast(try from.list(Host, u16, plan, Host.read));
+        var made: Index = .{
+            .hosts = hosts,
+            .groups = try from.list(Group, u32, plan, Group.read),
+            .paths = undefined,
+            .by_host = try .init(from.memory, hosts.len),
+            .by_path = undefined,
+            .any = null,
+            .named = false,
+            .below = false,
+        };
+        for (hosts, 0..) |*host, place| {
+            switch (host.kind) {
+                .any => made.any = host,
+                .this => made.named = true,
+                .below => made.below = true,
+            }
+            made.by_host.put(hashOf(@backingInt(host.kind), host.text), place);
+        }
+        const count = try from.reader.int(u32);
+        if (count > from.reader.bytes.len - from.reader.at) return error.Refused;
+        const paths = try from.memory.alloc(Path, count);
+        made.paths = paths;
+        made.by_path = try .init(from.memory, count);
+        for (paths, 0..) |*path, place| {
+            path.* = .{
+                .host = try from.reader.below(u16, hosts.len),
+                .kind = @fromBackingInt(@intCast(try from.reader.below(u8, 4))),
+                .text = try from.reader.text(),
+                .group = try from.reader.below(u32, made.groups.len),
+            };
+            const host = &hosts[path.host];
+            switch (path.kind) {
+                .expressions => host.expressions = path.group,
+                .any => host.any = path.group,
+                .exact => host.exact = true,
+                .prefix => {
+                    const length: u16 = @intCast(path.text.len);
+                    if (length == 0) return error.Refused;
+                    host.longest = @max(host.longest, length);
+                    host.shortest = if (host.shortest == 0) length else @min(host.shortest, length);
+                },
+            }
+            made.by_path.put(hashOf(seedOf(path.host, path.kind == .prefix), path.text), place);
+        }
+        return made;
+    }
+
+    pub fn find(self: *const Index, asked: *const Asked, request: *const fields.View) Found {
+        const host = asked.host;
+        if (self.named) {
+            if (self.hostOf(.this, host)) |found| {
+                if (self.inHost(found, asked, request)) |result| return result;
+            }
+        }
+        if (self.below and host.len > 1) {
+            var dot = std.mem.findScalarPos(u8, host, 1, '.');
+            while (dot) |at| : (dot = std.mem.findScalarPos(u8, host, at + 1, '.')) {
+                const found = self.hostOf(.below, host[at..]) orelse continue;
+                if (self.inHost(found, asked, request)) |result| return result;
+            }
+        }
+        if (self.any) |found| {
+            if (self.inHost(found, asked, request)) |result| return result;
+        }
+        return .none;
+    }
+
+    fn hostOf(self: *const Index, kind: @FieldType(Host, "kind"), text: []const u8) ?*const Host {
+        const slots = self.by_host.slots;
+        var slot = hashOf(@backingInt(kind), text) & (slots.len - 1);
+        while (slots[slot] != 0) : (slot = (slot + 1) & (slots.len - 1)) {
+            const host = &self.hosts[slots[slot] - 1];
+            if (host.kind == kind and std.mem.eql(u8, host.text, text)) return host;
+        }
+        return null;
+    }
+
+    fn inHost(self: *const Index, host: *const Host, asked: *const Asked, request: *const fields.View) ?Found {
+        const path = asked.path;
+        if (host.exact) {
+            if (self.group(host, false, path)) |found| {
+                if (found.find(asked, request)) |result| return result;
+            }
+        }
+        if (host.longest > 0) {
+            // The longest first, at the end of each segment.
+            var end = path.len;
+            if (end > host.longest) end = std.mem.findScalarLast(u8, path[0 .. host.longest + 1], '/') orelse 0;
+            var segments: usize = 0;
+            while (end >= host.shortest) : (end = std.mem.findScalarLast(u8, path[0..end], '/') orelse 0) {
+                segments += 1;
+                if (segments > most_segments) return .uncertain;
+                const found = self.group(host, true, path[0..end]) orelse continue;
+                if (found.find(asked, request)) |result| return result;
+            }
+        }
+        if (host.expressions != Host.none) {
+            if (self.groups[host.expressions].find(asked, request)) |result| return result;
+        }
+        return if (host.any == Host.none) null else self.groups[host.any].find(asked, request);
+    }
+
+    fn group(self: *const Index, host: *const Host, prefix: bool, text: []const u8) ?*const Group {
+        const number = (@intFromPtr(host) - @intFromPtr(self.hosts.ptr)) / @sizeOf(Host);
+        const slots = self.by_path.slots;
+        var slot = hashOf(seedOf(@intCast(number), prefix), text) & (slots.len - 1);
+        while (slots[slot] != 0) : (slot = (slot + 1) & (slots.len - 1)) {
+            const path = &self.paths[slots[slot] - 1];
+            const kind: @FieldType(Path, "kind") = if (prefix) .prefix else .exact;
+            if (path.host == number and path.kind == kind and std.mem.eql(u8, path.text, text)) return &self.groups[path.group];
+        }
+        return null;
+    }
+};
+
+fn seedOf(host: u16, prefix: bool) u64 {
+    return @as(u64, host) << 1 | @intFromBool(prefix);
+}
+
+/// Only for tables whose items are the plan's, so that nobody can make many of them collide.
+fn hashOf(seed: u64, text: []const u8) u32 {
+    var state = (seed +% 1) *% 0x9E3779B97F4A7C15 ^ text.len;
+    var left = text;
+    while (left.len >= 8) : (left = left[8..]) {
+        state = hash.fold(state ^ std.mem.readInt(u64, left[0..8], .little), 0xD6E8FEB86659FD93);
+    }
+    var last: u64 = 0;
+    for (left) |byte| last = last << 8 | byte;
+    state = hash.fold(state ^ last, 0xD6E8FEB86659FD93);
+    return @truncate(state ^ state >> 32);
+}
+
+test "plain paths" {
+    for ([_][]const u8{ "/", "//", "/a/b.c", "/a%20b/%C3%A9", "/a;b=c/d..", "/a\xC3\xA9" }) |path| {
+        try std.testing.expect(plain(path));
+    }
+    for ([_][]const u8{ "", "a", "/.", "/a/../b", "/a/.b", "/%2e", "/a%2fb", "/a%", "/a%1", "/a%zz", "/a\x7F", "/a\\..", "/a%00" }) |path| {
+        try std.testing.expect(!plain(path));
+    }
+}
