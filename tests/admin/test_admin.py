@@ -1,7 +1,9 @@
 import asyncio
+import hashlib
 import os
 import pwd
 import stat
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -15,6 +17,7 @@ from meshcache.extproc.status import Condition, PolicyStatus, PurgeStatus, Refus
 from meshcache.observe.exposition import render
 from meshcache.observe.metrics import EMPTY
 from meshcache.process import StartError, bind_tcp, bind_unix
+from meshcache.wasm.module import Module
 
 STATUS = Status(
     version="1",
@@ -85,6 +88,9 @@ async def admin(tmp_path):
     await server.stop()
 
 
+MODULE = Module(Path("m.wasm"), b"\0asm\1\0\0\0 and so on", "1.0", True)
+
+
 class Sidecar:
     ready = True
 
@@ -96,7 +102,7 @@ class Sidecar:
 async def metrics():
     sidecar = Sidecar()
     sock = bind_tcp("127.0.0.1", 0, "--metrics-listen")
-    server = EmbeddedServer(metrics_app(sidecar), sock)
+    server = EmbeddedServer(metrics_app(sidecar, MODULE), sock)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     await server.start()
     async with httpx.AsyncClient(base_url=url) as client:
@@ -234,3 +240,22 @@ def test_an_address_of_another_machine_is_told_in_one_line(host):
 def test_a_socket_path_that_is_too_long_is_told(tmp_path):
     with pytest.raises(StartError, match="too long"):
         bind_unix(tmp_path / ("x" * 108), 0o600)
+
+
+async def test_an_agent_fetches_the_filter_by_its_digest(metrics):
+    _, client = metrics
+    answer = await client.get("/wasm/meshcache.wasm")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/wasm"
+    assert answer.content == MODULE.content
+    assert answer.headers["etag"] == f'"{hashlib.sha256(MODULE.content).hexdigest()}"'
+    again = await client.get("/wasm/meshcache.wasm", headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert (await client.post("/wasm/meshcache.wasm")).status_code == 405
+
+
+async def test_where_no_filter_is_built_there_is_none_to_fetch():
+    transport = httpx.ASGITransport(app=metrics_app(Sidecar()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://meshcache") as client:
+        answer = await client.get("/wasm/meshcache.wasm")
+    assert (answer.status_code, answer.text) == (404, "the filter is not built\n")

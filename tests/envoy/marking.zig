@@ -16,9 +16,11 @@ export fn proxy_on_request_headers(_: u32, _: u32, _: u32) u32 {
     var len: usize = 0;
     const name = "mode";
     if (proxy_get_header_map_value(0, name, name.len, &value, &len) != 0 or len == 0) return 0;
-    const state = "meshcache_skip";
+    const state = "meshcache.skip";
+    const asked = "meshcache.ask";
     switch (value.?[0]) {
         's' => _ = proxy_set_property(state, state.len, "1", 1),
+        'a' => _ = proxy_set_property(asked, asked.len, value.?, len),
         't' => @trap(),
         else => {},
     }

@@ -127,7 +127,7 @@ FILTER = "/opt/meshcache/meshcache.wasm"
 
 def test_the_filter_is_where_the_envoy_finds_it_that_is_configured():
     parts = json.loads(run("--format", "filter", "--json", "--wasm", FILTER, "--socket-dir", "/run/m").output)
-    wasm, ext_proc = parts["http_filters"][1:3]
+    _, wasm, _, ext_proc, _ = parts["http_filters"]
     assert wasm["typed_config"]["config"]["vm_config"]["code"] == {"local": {"filename": FILTER}}
     assert ext_proc["typed_config"]["extension_config"]["name"] == ext_proc["name"] == "envoy.filters.http.ext_proc"
     assert "/run/m/filter.sock" in json.dumps(parts["clusters"][1])

@@ -44,6 +44,7 @@ def test_it_stands_behind_what_refuses_and_right_before_ext_proc(options):
         "meshcache.strip.client",
         "rbac",
         filters.WASM,
+        "meshcache.ask",
         filters.EXT_PROC,
         filters.ROUTER,
     ]
@@ -76,9 +77,19 @@ async def test_what_it_marks_passes_ext_proc_by_and_no_client_can_mark(make_rig,
     assert asked
     assert (await rig.client.get("/", headers={"mode": "skip"})).text == "ok"
     assert len(rig.sidecar.seen) == asked
-    forged = {"x-meshcache-skip": "1", "meshcache_skip": "1", "wasm.meshcache_skip": "1"}
+    forged = {"x-meshcache-skip": "1", "meshcache.skip": "1", "wasm.meshcache.skip": "1"}
     assert (await rig.client.get("/", headers=forged)).text == "ok"
     assert len(rig.sidecar.seen) > asked
+
+
+@pytest.mark.e2e
+async def test_what_it_asks_reaches_the_sidecar_alone_and_no_client_asks(make_rig, marking):
+    rig = await make_rig(wasm=marking)
+    assert (await rig.client.get("/", headers={"mode": "ask 1"})).text == "ok"
+    assert rig.sidecar.headers()[filters.ASK_HEADER] == "ask 1"
+    assert (await rig.client.get("/", headers={"mode": "nothing", filters.ASK_HEADER: "ask 2"})).text == "ok"
+    assert filters.ASK_HEADER not in rig.sidecar.headers()
+    assert not [head for head in rig.origin.heads if "meshcache" in head]
 
 
 @pytest.mark.e2e

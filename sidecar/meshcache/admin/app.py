@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from meshcache.admin.token import Token
     from meshcache.extproc.status import Status
+    from meshcache.wasm.module import Module
 
 LONGEST_BODY: Final = 1 << 20
 _NO_STORE = {"cache-control": "no-store"}
@@ -162,8 +163,11 @@ def _peer(request: Request) -> dict[str, Any]:
         return {"uid": uid}
 
 
-def metrics_app(sidecar: Sidecar) -> Starlette:
-    """`/metrics`, `/healthz` (the process runs) and `/readyz` (it answers by a policy set and is not draining)."""
+def metrics_app(sidecar: Sidecar, module: Module | None = None) -> Starlette:
+    """`/metrics`, `/healthz` (the process runs) and `/readyz` (it answers by a policy set and is not draining).
+
+    `/wasm/meshcache.wasm` is the filter for Envoy, for a mesh's agent to fetch; its ETag is its SHA-256.
+    """
 
     async def metrics(_request: Request) -> Response:
         return Response(sidecar.metrics_page(), media_type=CONTENT_TYPE, headers=_NO_STORE)
@@ -176,9 +180,19 @@ def metrics_app(sidecar: Sidecar) -> Starlette:
             return PlainTextResponse("ready\n", headers=_NO_STORE)
         return PlainTextResponse("not ready\n", status_code=503, headers=_NO_STORE)
 
+    async def wasm(request: Request) -> Response:
+        if module is None:
+            return PlainTextResponse("the filter is not built\n", status_code=404, headers=_NO_STORE)
+        etag = f'"{module.sha256}"'
+        headers = {"etag": etag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers=headers)
+        return Response(module.content, media_type="application/wasm", headers=headers)
+
     return Starlette(
         routes=[
             Route("/metrics", metrics, methods=["GET"]),
+            Route("/wasm/meshcache.wasm", wasm, methods=["GET"]),
             Route("/healthz", healthz, methods=["GET"]),
             Route("/readyz", readyz, methods=["GET"]),
         ]

@@ -31,6 +31,7 @@ from meshcache.policy.sources import FolderSource
 from meshcache.policy.trust import parse_network
 from meshcache.policy.values import cold_url, warm_url
 from meshcache.process import FolderLock, StartError, UsageError, bind_tcp, bind_unix, make_folder, parse_address
+from meshcache.wasm import module
 
 if TYPE_CHECKING:
     import socket
@@ -273,7 +274,7 @@ class _Sidecar:
         self._admin = admin_socket(options.data)
         self._sockets.append(admin)
         self._servers = [
-            EmbeddedServer(metrics_app(self._supervisor), metrics),
+            EmbeddedServer(metrics_app(self._supervisor, module.find()), metrics),
             EmbeddedServer(
                 admin_app(
                     lambda: self._supervisor.status(address),

@@ -16,6 +16,9 @@ from envoy_data_plane.envoy.config.core.v3 import (
     DataSource,
     GrpcService,
     GrpcServiceEnvoyGrpc,
+    HeaderValue,
+    HeaderValueOption,
+    HeaderValueOptionHeaderAppendAction,
     TypedExtensionConfig,
 )
 from envoy_data_plane.envoy.extensions.common.matching.v3 import ExtensionWithMatcher
@@ -75,10 +78,15 @@ PLUGIN_CONFIGURATION = {"cluster": FILTER_CLUSTER}
 VM = "meshcache"
 """One for all workers: by it they find what they share."""
 
-SKIP_STATE = "wasm.meshcache_skip"
+SKIP_STATE = "wasm.meshcache.skip"
 """Filter state that the filter sets to `1` on requests that can never be cached, and that ext_proc then passes over.
 
 Envoy puts what a module sets by `proxy_set_property` under `wasm.`: nothing that a client sends gets there."""
+
+ASK_STATE = "wasm.meshcache.ask"
+"""Filter state in which the filter leaves what it asks the sidecar."""
+ASK_HEADER = INTERNAL_PREFIX + "ask"
+"""The header in which the sidecar hears of it."""
 
 EXT_PROC = "envoy.filters.http.ext_proc"
 ROUTER = "envoy.filters.http.router"
@@ -179,6 +187,23 @@ def wasm(module: Path) -> HttpFilter:
     return HttpFilter(name=WASM, typed_config=pack(Wasm(config=plugin)))
 
 
+def ask() -> HttpFilter:
+    """Between the filter and ext_proc: makes a header of what the filter asks the sidecar.
+
+    If Wasm set it by itself, Envoy would choose the route anew (decision 26). Where nothing is asked there is no such
+    header, whoever has sent one.
+    """
+    asked = HeaderValue(key=ASK_HEADER, value=f"%FILTER_STATE({ASK_STATE}:PLAIN)%")
+    overwrite = HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
+    mutations = [
+        Mutation(remove=ASK_HEADER),
+        Mutation(append=HeaderValueOption(header=asked, append_action=overwrite)),
+    ]
+    return HttpFilter(
+        name="meshcache.ask", typed_config=pack(HeaderMutation(mutations=Mutations(request_mutations=mutations)))
+    )
+
+
 def skippable(ext_proc: HttpFilter) -> HttpFilter:
     """ext_proc such that requests pass it by which the filter in front of it has marked (`SKIP_STATE`)."""
     skip = MatcherOnMatch(action=XdsExtensionConfig(name="skip", typed_config=pack(SkipFilter())))
@@ -192,7 +217,7 @@ def skippable(ext_proc: HttpFilter) -> HttpFilter:
 def cache_filters(module: Path | None, *, message_timeout: float) -> list[HttpFilter]:
     """The cache's filters in their order: ext_proc, and where there is a `module` the filter before it."""
     asking = ext_proc(message_timeout=message_timeout)
-    return [asking] if module is None else [wasm(module), skippable(asking)]
+    return [asking] if module is None else [wasm(module), ask(), skippable(asking)]
 
 
 def upstream_filters() -> list[HttpFilter]:
