@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Decision(StrEnum):
@@ -171,3 +172,7 @@ class TierName(StrEnum):
     HOT = "hot"
     WARM = "warm"
     COLD = "cold"
+
+
+TIER_IN_ENVOY: Final = "wasm"
+"""What the hot tier inside Envoy is called beside them, in `cache-status` and metrics. The sidecar has no such tier."""

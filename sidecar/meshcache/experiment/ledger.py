@@ -81,13 +81,14 @@ _HEAD: Final = struct.Struct("<8sII16sI4x")
 """Magic, version, arms, what is counted, checksum of the shape."""
 HEAD_BYTES: Final = 64
 
-_UNIT: Final = struct.Struct(">HHI")
+UNIT: Final = struct.Struct(">HHI")
 """Of a unit's digest: its bucket, its bin, and its rank (the upper 24 bits)."""
 
 # A window's word: its number, the lowest draw so far, and the bin of that request's latency.
 WINDOW_SHIFT: Final = 32
-_DRAW_SHIFT: Final = 10
-LATENCY_MASK: Final = (1 << _DRAW_SHIFT) - 1
+DRAW_SHIFT: Final = 10
+DRAW_BITS: Final = 22
+LATENCY_MASK: Final = (1 << DRAW_SHIFT) - 1
 _MULTIPLIER: Final = 6364136223846793005
 _INCREMENT: Final = 1442695040888963407
 _WORD: Final = (1 << 64) - 1
@@ -200,7 +201,7 @@ class Book:
             return
 
     def _count(self, arm: int, unit: bytes, seen: Observation, now: float) -> None:
-        spread, place, rest = _UNIT.unpack_from(unit)
+        spread, place, rest = UNIT.unpack_from(unit)
         row = arm * BUCKETS + spread % BUCKETS
         counters = self._counters
         at = row * _WIDTH
@@ -228,7 +229,7 @@ class Book:
         # One request of the bucket and window.
         self._draw = draw = (self._draw * _MULTIPLIER + _INCREMENT) & _WORD
         window = int(now / WINDOW_SECONDS)
-        word = window << WINDOW_SHIFT | draw >> 42 << _DRAW_SHIFT | found
+        word = window << WINDOW_SHIFT | draw >> 64 - DRAW_BITS << DRAW_SHIFT | found
         windows = self._windows
         slot = row * RING + window % RING
         held = windows[slot]
@@ -247,7 +248,7 @@ class Book:
         arm = exposure.arm
         if not 0 <= arm < self._arms:
             return
-        at = (arm * BUCKETS + _UNIT.unpack_from(exposure.unit)[0] % BUCKETS) * _WIDTH
+        at = (arm * BUCKETS + UNIT.unpack_from(exposure.unit)[0] % BUCKETS) * _WIDTH
         try:
             self._counters[at + _ORIGIN_REQUESTS] += requests
             self._counters[at + _ORIGIN_BYTES] += size

@@ -1,8 +1,9 @@
 """The files that workers count experiments in: `<data>/ledger/<epoch of an experiment>/worker-<n>.book`.
 
-Each worker maps a file of its own and adds to it in place (`experiment.ledger`), so that what has been counted is there
-whatever becomes of the worker. Files are as long as they will ever be from the start, with all of their blocks: on a
-full disk one cannot be made, and then the worker does not count, instead of being killed in the middle of a request.
+What the filter in Envoy has counted is in `filters.book` beside them (`filter_numbers`). Each worker maps a file of its
+own and adds to it in place (`experiment.ledger`), so that what has been counted is there whatever becomes of the
+worker. Files are as long as they will ever be from the start, with all of their blocks: on a full disk one cannot be
+made, and then the worker does not count, instead of being killed in the middle of a request.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from meshcache.experiment.ledger import HEAD_BYTES, Book, Layout, about, head
+from meshcache.experiment.ledger import HEAD_BYTES, Book, Layout, about, arms_of, head
 from meshcache.tiers.mapping import allocate, map_shared
 from meshcache.tiers.whole_file import replace_file
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Mapping
 
     from meshcache.experiment.exposure import CountedExperiment
@@ -33,6 +35,7 @@ ABOUT: Final = "about.json"
 ASIDE: Final = ".aside"
 """Behind the name of a file of another form."""
 _FOLDER_MODE: Final = 0o700
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class About(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,9 +48,16 @@ class About(msgspec.Struct, frozen=True, rename="camel"):
     arms: tuple[str, ...]
 
 
+_decoder = msgspec.json.Decoder(About)
+
+
 def id_of(counted: CountedExperiment) -> bytes:
     """See `experiment.ledger.about`."""
     return about(counted.experiment, counted.spec_hash, counted.epoch, counted.uid)
+
+
+FILTERS_BOOK: Final = "filters.book"
+"""The name of the file of what was answered in Envoy."""
 
 
 def book_name(slot: int) -> str:
@@ -86,24 +96,56 @@ class BookFiles:
         return books, failures
 
     def _opened(self, counted: CountedExperiment, key: bytes) -> Book:
-        folder = self._folder / key.hex()
-        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-        told = msgspec.json.encode(
-            About(counted.experiment, counted.uid, counted.spec_hash, counted.epoch, counted.arms)
-        )
-        if not _holds(folder / ABOUT, told):
-            # Also where power has gone before it was on disk: without it nobody would read what is counted.
-            replace_file(folder / ABOUT, told, synced=False)
-        arms = len(counted.arms)
-        size = Layout.of(arms).size
-        descriptor = _book(folder / book_name(self._slot), head(arms, key), size)
-        try:
-            # For as long as the map lives: two processes must never count into one file.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mapped = map_shared(descriptor, size)
-        finally:
-            os.close(descriptor)
+        mapped = open_book(self._folder / key.hex(), counted, key, book_name(self._slot))
         return Book(memoryview(mapped), secrets.randbits(64))
+
+
+def open_book(folder: Path, counted: CountedExperiment, key: bytes, name: str) -> mmap.mmap:
+    """The book `name` in the folder of `counted`, made where there is none of this form, and mapped.
+
+    As long as the map lives, nobody else may open it. Blocks; raises `OSError`, and `ValueError` for bad arms.
+    """
+    folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    told = msgspec.json.encode(About(counted.experiment, counted.uid, counted.spec_hash, counted.epoch, counted.arms))
+    if not _holds(folder / ABOUT, told):
+        # Also where power has gone before it was on disk: without it nobody would read what is counted.
+        replace_file(folder / ABOUT, told, synced=False)
+    arms = len(counted.arms)
+    begins, size = head(arms, key), Layout.of(arms).size
+    return _locked(_book(folder / name, begins, size), size)
+
+
+def reopen_book(path: Path, begins: bytes) -> mmap.mmap | None:
+    """The book at `path` as `open_book` gives it, if there is one that begins so. Blocks; raises `OSError`."""
+    arms = arms_of(begins)
+    if arms is None:
+        return None
+    size = Layout.of(arms).size
+    try:
+        descriptor = _there(path, begins, size)
+    except FileNotFoundError:
+        return None
+    return None if descriptor is None else _locked(descriptor, size)
+
+
+def about_in(folder: Path) -> About | None:
+    """What stands in a folder of the ledger; None for any other."""
+    try:
+        found = _decoder.decode((folder / ABOUT).read_bytes())
+        Layout.of(len(found.arms))
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        return None
+    key = about(found.experiment, found.spec_hash, found.epoch, found.uid)
+    return found if folder.name == key.hex() else None
+
+
+def _locked(descriptor: int, size: int) -> mmap.mmap:
+    """The file in memory; `descriptor` is closed. Two processes must never count into one file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return map_shared(descriptor, size)
+    finally:
+        os.close(descriptor)
 
 
 def _holds(path: Path, data: bytes) -> bool:
@@ -115,15 +157,13 @@ def _holds(path: Path, data: bytes) -> bool:
 
 def _book(path: Path, begins: bytes, size: int) -> int:
     """A descriptor of the book at `path`, made where there is none of this form. Raises `OSError`."""
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     with contextlib.suppress(FileNotFoundError):
-        descriptor = os.open(path, flags)
-        if os.fstat(descriptor).st_size == size and os.pread(descriptor, HEAD_BYTES, 0) == begins:
+        descriptor = _there(path, begins, size)
+        if descriptor is not None:
             return descriptor
-        os.close(descriptor)
         path.rename(path.with_name(path.name + ASIDE))
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(scratch, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(scratch, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         allocate(descriptor, size)
         os.pwrite(descriptor, begins, 0)
@@ -133,3 +173,12 @@ def _book(path: Path, begins: bytes, size: int) -> int:
         scratch.unlink(missing_ok=True)
         raise
     return descriptor
+
+
+def _there(path: Path, begins: bytes, size: int) -> int | None:
+    """A descriptor of the file at `path`; None when it is a book of another form. Raises `OSError`."""
+    descriptor = os.open(path, _FLAGS)
+    if os.fstat(descriptor).st_size == size and os.pread(descriptor, HEAD_BYTES, 0) == begins:
+        return descriptor
+    os.close(descriptor)
+    return None

@@ -12,12 +12,9 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from meshcache.experiment import ledger
 from meshcache.experiment.counted import Counted, Folded, read
 from meshcache.experiment.ledger import Layout, head, window_of
-from meshcache.extproc.book_files import ABOUT, FOLDER, About
+from meshcache.extproc.book_files import ABOUT, FOLDER, About, about_in
 from meshcache.tiers.whole_file import replace_file
 
 if TYPE_CHECKING:
@@ -31,8 +28,6 @@ KEPT: Final = 30 * 86400.0
 """Seconds for which the last epoch of an experiment that has ended is kept."""
 LINGER: Final = 600.0
 """Seconds for which an epoch is kept when a later one has begun."""
-
-_decoder = msgspec.json.Decoder(About)
 
 
 class PodBooks:
@@ -109,7 +104,7 @@ class Shelf:
         """What one epoch is about (`ledger.about`), and what the pod has counted of it; None when it has nothing."""
         books = self._books.get(key)
         if books is None:
-            about = _about(self._folder / key.hex())
+            about = about_in(self._folder / key.hex())
             if about is None:
                 return None
             books = self._books[key] = PodBooks(self._folder / key.hex(), about)
@@ -146,20 +141,9 @@ class Shelf:
         found = []
         with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
-                about = _about(self._folder / entry.name)
+                about = about_in(self._folder / entry.name)
                 with contextlib.suppress(OSError):
                     if about is not None:
                         begun = (self._folder / entry.name / ABOUT).stat().st_mtime
                         found.append((begun, bytes.fromhex(entry.name), about))
         return sorted(found, key=lambda one: (-one[0], -one[2].epoch))
-
-
-def _about(folder: Path) -> About | None:
-    """What stands in a folder of the ledger; None for any other."""
-    try:
-        about = _decoder.decode((folder / ABOUT).read_bytes())
-        Layout.of(len(about.arms))
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, ValueError):
-        return None
-    key = ledger.about(about.experiment, about.spec_hash, about.epoch, about.uid)
-    return about if folder.name == key.hex() else None

@@ -20,6 +20,7 @@ from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.counting import Counting
 from meshcache.extproc.deciding import Deciding
 from meshcache.extproc.evidence import LedgerFinder
+from meshcache.extproc.filter_numbers import FilterNumbers
 from meshcache.extproc.keeper import PolicyKeeper, Source
 from meshcache.extproc.keys import load_keys
 from meshcache.extproc.last_good import LastGoodFile
@@ -118,6 +119,7 @@ class Supervisor:
         self._purging: Purging | None = None
         self._deciding: Deciding | None = None
         self._counting: Counting | None = None
+        self._filter_numbers: FilterNumbers | None = None
         self.overlays = OverlaysInForce(lambda: self._workers, lambda: self._keeper.policies.generation)
         """What has been decided about experiments. May be applied from `load` on."""
         self._links: SharedLinks | None = None
@@ -151,6 +153,9 @@ class Supervisor:
                 self._metrics,
                 self._log,
             )
+            self._filter_numbers = FilterNumbers(
+                self._options.data, lambda: self.snapshot.counted, self._metrics, self._log
+            )
             self._deciding = Deciding(
                 options,
                 LedgerFinder(self._counting),
@@ -176,6 +181,7 @@ class Supervisor:
         self._warn_of_old_settings()
         self.purging.start()
         self.counting.start()
+        self.filter_numbers.start()
         self.deciding.start()
         if self._links is not None:
             self._links.start()
@@ -197,6 +203,9 @@ class Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._deciding is not None:
             await self._deciding.stop()
+        if self._filter_numbers is not None:
+            # Before what tells its last counts.
+            await self._filter_numbers.stop()
         if self._counting is not None:
             await self._counting.stop()
         if self._purging is not None:
@@ -231,6 +240,13 @@ class Supervisor:
         if self._counting is None:
             raise RuntimeError("nothing has been loaded yet")
         return self._counting
+
+    @property
+    def filter_numbers(self) -> FilterNumbers:
+        """Takes in what the filter in Envoy has counted. Only after `load`."""
+        if self._filter_numbers is None:
+            raise RuntimeError("nothing has been loaded yet")
+        return self._filter_numbers
 
     @property
     def snapshot(self) -> PolicySet:

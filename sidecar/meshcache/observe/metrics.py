@@ -200,6 +200,18 @@ _DEFINITIONS: Final = (
         ("experiment",),
         open_labels=frozenset({"experiment"}),
     ),
+    Definition("filter_batches_total", "counter", "Batches of counts from the filter in Envoy.", ("outcome",)),
+    Definition("filter_not_modified_total", "counter", "Requests that Envoy has answered 304 out of its own memory."),
+    Definition(
+        "filter_age_seconds_total", "counter", "Sum of the ages of what Envoy has answered out of its own memory."
+    ),
+    Definition(
+        "filter_unbooked_total",
+        "counter",
+        "Hits in Envoy that count in an epoch that is not known here, and so are in no book.",
+        ("experiment",),
+        open_labels=frozenset({"experiment"}),
+    ),
     Definition("stream_errors_total", "counter", "ext_proc streams that ended in an error.", ("kind",)),
     Definition("purges_total", "counter", "Purge rules that were made here.", ("kind", "mode")),
     Definition("purged_entries_total", "counter", "Stored entries that purges made here have matched."),
