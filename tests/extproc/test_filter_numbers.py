@@ -68,7 +68,11 @@ class Pod:
     async def restart(self) -> None:
         await self.numbers.stop()
         self.begin()
-        await asyncio.gather(self.numbers._beginning)
+        await self.begun()
+
+    async def begun(self) -> None:
+        assert self.numbers._beginning is not None
+        await self.numbers._beginning
 
     def hits(self, route: str = "route", arm: str = "control", decision: str = "hit") -> float:
         return self.metrics.get("requests_total", (decision, "", "wasm", route, arm))
@@ -89,6 +93,7 @@ class Pod:
 @pytest.fixture
 async def pod(tmp_path: Path) -> AsyncIterator[Pod]:
     made = Pod(tmp_path)
+    await made.begun()
     yield made
     await made.numbers.stop()
 

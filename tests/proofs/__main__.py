@@ -3,7 +3,7 @@
 Each part prints one line, and the last line is JSON. The exit status is 0 only when everything held. Environment:
 `PARTS` which of them (all), `HISTORIES` of the model (5000), `RACES` of purges (1000), `REQUESTS` of the interference
 (40000) and of each trial of `aa` (20000), `EXPERIMENTS` of the statistics (1000), `TRIALS` of `aa` (200) and of each
-kind of `verdicts` (20), `SWAPS` of policy sets (1000), `SECONDS_PER_PATH` of the bench.
+kind of `verdicts` (20), `SWAPS` of policy sets (1000), `KILLS` of who counts (500), `SECONDS_PER_PATH` of the bench.
 """
 
 from __future__ import annotations
@@ -89,6 +89,12 @@ PARTS = (
             "tests/e2e/test_counts_through_kills.py",
         ),
         {"TWO_PODS": "1"},
+    ),
+    Part(
+        "numbers",
+        "hits in Envoy count once, whatever is lost on the way and whoever is killed",
+        _tests("tests/extproc/test_filter_numbers.py"),
+        {"KILLS": os.environ.get("KILLS") or "500"},
     ),
     Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
 )
