@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "tiers": {"decisions", "engine", "eviction", "experiment"},
     "wasm": {"message", "decisions", "rfc", "experiment", "policy", "engine"},
     "simulate": {"message", "decisions", "rfc", "eviction", "policy", "engine", "tiers"},
-    "envoy": {"policy", "process"},
+    "envoy": {"policy", "process", "wasm"},
     "admin": {"observe", "process"},
     "demo": {"process"},
     "extproc": {"message", "decisions", "rfc", "experiment", "policy", "engine", "tiers", "observe", "process", "wasm"},

@@ -37,7 +37,7 @@ def test_every_command_is_told_whole_in_its_line(shown) -> None:
         assert f"  {name:<13} {command.summary}\n" in text
 
 
-@pytest.mark.parametrize("group", ["experiment", "demo"])
+@pytest.mark.parametrize("group", ["experiment", "demo", "wasm"])
 def test_a_group_by_itself_shows_its_commands(shown, group: str) -> None:
     assert shown(group) == shown(group, "--help")
 
@@ -53,6 +53,7 @@ def test_every_command_has_an_example_and_says_what_its_values_are(shown, name: 
     ("group", "name"),
     [
         ("demo", "ab"),
+        *(("wasm", name) for name in ("path", "build", "serve")),
         *(("experiment", name) for name in ("list", "show", "stop", "resume", "promote", "rollback", "srm")),
     ],
 )

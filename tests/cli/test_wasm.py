@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 import meshcache
+from filter_module import built_filter
 from meshcache.cli import main
 from meshcache.wasm import building, module
 
@@ -83,3 +87,29 @@ def test_a_place_that_cannot_be_written_is_one_line(run, built: Path, tmp_path: 
     _, err = run("build", "--out", str(tmp_path / "file" / "x.wasm"), status=1)
     assert err.count("\n") == 1
     assert err.startswith("meshcache: ")
+
+
+@pytest.mark.e2e
+def test_serve_hands_it_out_until_it_is_told_to_stop() -> None:
+    expected = built_filter().read_bytes()
+    command = [sys.executable, "-m", "meshcache", "wasm", "serve", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().split()[-1]
+            answer = httpx.get(url, trust_env=False)
+            assert answer.content == expected
+            assert answer.headers["etag"] == f'"{hashlib.sha256(expected).hexdigest()}"'
+            assert httpx.get(url.replace("wasm/meshcache.wasm", "healthz"), trust_env=False).text == "ok\n"
+            process.terminate()
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+
+
+def test_serve_without_a_filter_or_an_address_is_one_line(run, built: Path) -> None:
+    assert run("serve", status=1) == ("", "meshcache: the filter is not built; try: meshcache wasm build\n")
+    built.write_bytes(b"")
+    _, err = run("serve", "--listen", "nowhere", status=2)
+    assert err.count("\n") == 1
+    assert err.startswith("meshcache: --listen")

@@ -10,11 +10,15 @@ import pytest
 import typer
 import yaml
 
+from filter_module import built_filter
 from meshcache.cli.app import build
+from meshcache.envoy import filters
 from meshcache.envoy.binary import validate_config
 from meshcache.envoy.istio import SELECTOR_LABEL, SOCKET_DIR, WORKERS, main, manifests
+from meshcache.envoy.render import to_plain
 from meshcache.policy.compile import compile_documents
 from meshcache.policy.sources import read_files
+from meshcache.wasm import module
 
 ROOT = Path(__file__).resolve().parents[2]
 ISTIO = ROOT / "istio"
@@ -32,9 +36,25 @@ def patches(overlay, apply_to):
     return [patch for patch in document["spec"]["configPatches"] if patch["applyTo"] == apply_to]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _with_the_filter():
+    built_filter()
+
+
 def test_the_generated_files_are_what_the_builders_render():
     for path, text in manifests(ISTIO, ROOT / "policies").items():
-        assert path.read_text() == text, f"run: python -m meshcache.envoy.istio istio ({path.name})"
+        assert unpinned(path.read_text()) == unpinned(text), f"run: python -m meshcache.envoy.istio istio ({path.name})"
+
+
+def unpinned(text):
+    """Without the digest of the filter."""
+    return re.sub(r"(?m)^  sha256: [0-9a-f]{64}$", "", text)
+
+
+def test_the_generator_wants_a_filter_of_these_sources(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(module, "find", lambda: None)
+    assert main([str(tmp_path), "--policies", str(ROOT / "policies")]) == 2
+    assert capsys.readouterr().err == "the filter is not built from these sources; try: meshcache wasm build\n"
 
 
 def test_the_generator_writes_and_its_check_notices_a_difference(tmp_path, capsys):
@@ -136,23 +156,65 @@ def test_the_cache_is_placed_before_the_router_and_the_strip_before_everything(o
     ]
     assert placed == [
         ("INSERT_FIRST", "meshcache.strip.client", None),
+        ("INSERT_BEFORE", "meshcache.ask", "envoy.filters.http.router"),
         ("INSERT_BEFORE", "envoy.filters.http.ext_proc", "envoy.filters.http.router"),
         ("MERGE", "envoy.filters.http.router", "envoy.filters.http.router"),
     ]
-    ext_proc = patches(overlay, "HTTP_FILTER")[1]["patch"]["value"]["typed_config"]
+    ext_proc = ext_proc_of(overlay)
     assert ext_proc["failure_mode_allow"] is True
     assert ext_proc["grpc_service"]["envoy_grpc"]["authority"] == "meshcache"
+
+
+def ext_proc_of(overlay):
+    """Its configuration, out of what lets requests pass it by."""
+    wrapped = patches(overlay, "HTTP_FILTER")[2]["patch"]["value"]["typed_config"]
+    return wrapped["extension_config"]["typed_config"]
+
+
+@pytest.mark.parametrize(("overlay", "mode"), [("sidecar", "SERVER"), ("gateway", "CLIENT")])
+def test_the_filter_goes_into_the_same_proxies_and_fails_open(overlay, mode):
+    plugin = load(ISTIO / "overlays" / overlay / "wasmplugin.yaml")
+    filters = load(ISTIO / "overlays" / overlay / "envoyfilter.yaml")
+    spec = plugin["spec"]
+    assert spec["selector"]["matchLabels"] == filters["spec"]["workloadSelector"]["labels"]
+    assert spec["match"] == [{"mode": mode}]
+    assert spec["failStrategy"] == "FAIL_OPEN"
+    # No phase, and the lowest priority: behind authorization, and behind every other plugin: one of them may refuse.
+    assert "phase" not in spec
+    assert spec["priority"] == -(2**31)
+    cluster = patches(overlay, "CLUSTER")[1]["patch"]["value"]
+    assert spec["pluginConfig"] == {"cluster": cluster["name"]}
+    (host,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    assert host["endpoint"]["address"]["pipe"]["path"] == str(SOCKET_DIR / "filter.sock")
+
+
+def test_the_filter_is_handed_out_where_the_proxies_look_for_it():
+    deployment, service = yaml.safe_load_all((ISTIO / "base" / "filter.yaml").read_text())
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    # Agents fetch it without the mesh's certificates, which a proxy in its pod would ask for.
+    assert labels["sidecar.istio.io/inject"] == "false"
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (port,) = service["spec"]["ports"]
+    assert port["targetPort"] == container["ports"][0]["name"]
+    assert f"--listen=0.0.0.0:{container['ports'][0]['containerPort']}" in container["args"]
+    for overlay in OVERLAYS:
+        url = load(ISTIO / "overlays" / overlay / "wasmplugin.yaml")["spec"]["url"]
+        assert url == f"http://{service['metadata']['name']}:{port['port']}/wasm/meshcache.wasm"
+    group, command, *arguments = container["args"]
+    parser = typer.main.get_command(build([group, "status"])).commands[group].commands[command]
+    assert parser.make_context(command, arguments).params == {"listen": "0.0.0.0:9464"}
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("overlay", OVERLAYS)
 async def test_envoy_accepts_every_typed_config_where_istiod_puts_it(overlay):
-    (cluster,) = (patch["patch"]["value"] for patch in patches(overlay, "CLUSTER"))
+    clusters = [patch["patch"]["value"] for patch in patches(overlay, "CLUSTER")]
     bootstrap = {
         "node": {"id": "test", "cluster": "test"},
         "static_resources": {
             "listeners": [_listener(_apply(patches(overlay, "HTTP_FILTER")))],
-            "clusters": [cluster, _plain_cluster("app")],
+            "clusters": [*clusters, _plain_cluster("app")],
         },
     }
     text = json.dumps(bootstrap)
@@ -222,7 +284,7 @@ def test_the_gateway_makes_no_refreshes_of_its_own_and_shares_its_sockets():
 
 @pytest.mark.parametrize(("name", "overlay"), [("meshcache", "sidecar"), ("meshcache-gateway", "gateway")])
 def test_the_sidecar_knows_how_long_its_envoy_waits(name, overlay):
-    ext_proc = patches(overlay, "HTTP_FILTER")[1]["patch"]["value"]["typed_config"]
+    ext_proc = ext_proc_of(overlay)
     seconds = float(ext_proc["message_timeout"].removesuffix("s"))
     assert f"--lookup-timeout={seconds:g}" in _template(name)["spec"]["initContainers"][0]["args"]
 
@@ -259,13 +321,15 @@ def _types(node):
 
 
 def _apply(http_patches):
-    """The filter chain that comes of the patches, as istiod applies them to one with authorization."""
+    """The filter chain that comes of the patches, as istiod applies them to one with authorization and the plugin."""
+    plugin = filters.wasm(module.MODULE)
+    plugin.name = "extenstions.istio.io/wasmplugin/default.meshcache"
     authorization = {
         "name": "envoy.filters.http.rbac",
         "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC"},
     }
     router = {"name": "envoy.filters.http.router"}
-    chain = [authorization, router]
+    chain = [authorization, to_plain(plugin), router]
     for patch in http_patches:
         value = patch["patch"]["value"]
         match patch["patch"]["operation"]:

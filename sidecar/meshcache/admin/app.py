@@ -172,14 +172,31 @@ def metrics_app(sidecar: Sidecar, module: Module | None = None) -> Starlette:
     async def metrics(_request: Request) -> Response:
         return Response(sidecar.metrics_page(), media_type=CONTENT_TYPE, headers=_NO_STORE)
 
-    async def healthz(_request: Request) -> Response:
-        return PlainTextResponse("ok\n", headers=_NO_STORE)
-
     async def readyz(_request: Request) -> Response:
         if sidecar.ready:
             return PlainTextResponse("ready\n", headers=_NO_STORE)
         return PlainTextResponse("not ready\n", status_code=503, headers=_NO_STORE)
 
+    return Starlette(
+        routes=[
+            Route("/metrics", metrics, methods=["GET"]),
+            _module_route(module),
+            Route("/healthz", _healthz, methods=["GET"]),
+            Route("/readyz", readyz, methods=["GET"]),
+        ]
+    )
+
+
+def filter_app(module: Module) -> Starlette:
+    """The filter for Envoy alone, as `metrics_app` has it, and `/healthz`."""
+    return Starlette(routes=[_module_route(module), Route("/healthz", _healthz, methods=["GET"])])
+
+
+async def _healthz(_request: Request) -> Response:
+    return PlainTextResponse("ok\n", headers=_NO_STORE)
+
+
+def _module_route(module: Module | None) -> Route:
     async def wasm(request: Request) -> Response:
         if module is None:
             return PlainTextResponse("the filter is not built\n", status_code=404, headers=_NO_STORE)
@@ -189,14 +206,7 @@ def metrics_app(sidecar: Sidecar, module: Module | None = None) -> Starlette:
             return Response(status_code=304, headers=headers)
         return Response(module.content, media_type="application/wasm", headers=headers)
 
-    return Starlette(
-        routes=[
-            Route("/metrics", metrics, methods=["GET"]),
-            Route("/wasm/meshcache.wasm", wasm, methods=["GET"]),
-            Route("/healthz", healthz, methods=["GET"]),
-            Route("/readyz", readyz, methods=["GET"]),
-        ]
-    )
+    return Route("/wasm/meshcache.wasm", wasm, methods=["GET"])
 
 
 def json_response(value: Any, status: int = 200) -> Response:

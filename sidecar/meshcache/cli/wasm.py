@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from meshcache.cli.app import CommandError
-from meshcache.cli.options import ResultAsJson
+from meshcache.cli.options import DEFAULT_METRICS_LISTEN, ResultAsJson
 
 if TYPE_CHECKING:
+    import socket
+
     from meshcache.wasm.module import Module
 
 wasm = typer.Typer(
     rich_markup_mode=None,
-    help="Build the filter for Envoy, or say where it is.\n\nExample: meshcache wasm path --json",
+    help="Build the filter for Envoy, say where it is, or hand it out.\n\nExample: meshcache wasm path --json",
 )
 
 
@@ -67,6 +71,44 @@ def build(
         raise CommandError(f"{error.filename or target}: {error.strerror}") from error
     if found is not None:
         _print(found, as_json)
+
+
+@wasm.command(short_help="Hand it out over HTTP.")
+def serve(
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where; port 0: any.")] = DEFAULT_METRICS_LISTEN,
+) -> None:
+    """Answer GET /wasm/meshcache.wasm with the filter, for the proxies of a mesh, until stopped.
+
+    Example: meshcache wasm serve --listen 0.0.0.0:9464
+    """
+    from meshcache.process import StartError, UsageError, bind_tcp, parse_address
+    from meshcache.wasm import module
+
+    found = module.find()
+    if found is None:
+        raise CommandError("the filter is not built; try: meshcache wasm build")
+    try:
+        bound = bind_tcp(*parse_address(listen, "--listen"), "--listen")
+    except StartError as error:
+        raise CommandError(str(error), 2 if isinstance(error, UsageError) else 1) from error
+    asyncio.run(_serve(found, bound))
+
+
+async def _serve(found: Module, bound: socket.socket) -> None:
+    """Until SIGTERM or SIGINT."""
+    from meshcache.admin.app import filter_app
+    from meshcache.admin.server import EmbeddedServer
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = EmbeddedServer(filter_app(found), bound)
+    await server.start()
+    host, port = bound.getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    typer.echo(f"the filter is on http://{address}/wasm/meshcache.wasm")
+    await stop.wait()
+    await server.stop()
 
 
 def _print(found: Module, as_json: bool) -> None:

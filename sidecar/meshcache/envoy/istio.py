@@ -22,6 +22,7 @@ from meshcache.policy.compile import compile_documents
 from meshcache.policy.documents import parse_file
 from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.sources import read_files
+from meshcache.wasm import module
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +36,12 @@ WORKERS = 2
 """Workers in a pod; the injection template starts as many."""
 
 SELECTOR_LABEL = "meshcache.dev/cache"
+MODULE_URL = "http://meshcache-filter:9464/wasm/meshcache.wasm"
+"""Where the proxies fetch the filter: `base/filter.yaml`, in the namespace of each overlay.
+
+Not from the container beside them, which starts only when istio-proxy is ready, and that waits for the module."""
+LAST = -(2**31)
+"""The priority by which the filter stands behind all other plugins of Istio: one of them may be what refuses."""
 _HEADER = "# Written by `python -m meshcache.envoy.istio istio`: change the builder, not this file.\n"
 
 
@@ -45,32 +52,65 @@ class IstioOptions:
     message_timeout: float
     """Seconds; see `timeouts.message_timeout`."""
     workers: int = WORKERS
+    module_sha256: str = ""
+    """Of the built filter, in hex."""
+
+
+def role_of(context: Context) -> str:
+    """What a pod's `SELECTOR_LABEL` says."""
+    return "sidecar" if context == "SIDECAR_INBOUND" else "gateway"
 
 
 def envoy_filter(context: Context, options: IstioOptions) -> dict[str, Any]:
     """The EnvoyFilter that puts the cache into one kind of proxy, as a Kubernetes object.
 
-    ext_proc is inserted before the router, thus behind every authentication and authorization filter, which
-    istiod has put there before patches apply.
+    ext_proc is inserted before the router, thus behind every authentication and authorization filter and behind all
+    plugins (`wasm_plugin`), which istiod has put there before patches apply.
     """
-    role = "sidecar" if context == "SIDECAR_INBOUND" else "gateway"
     sockets = [SOCKET_DIR / f"worker-{index}.sock" for index in range(options.workers)]
-    ext_proc = filters.ext_proc(message_timeout=options.message_timeout)
+    ext_proc = filters.skippable(filters.ext_proc(message_timeout=options.message_timeout))
     # A merge: what istiod has set on its router stays.
     router = HttpFilter(
         name=filters.ROUTER, typed_config=pack(Router(upstream_http_filters=filters.upstream_filters()))
     )
     patches = [
         _patch("CLUSTER", context, "ADD", to_plain(clusters.sidecar_cluster(sockets))),
+        _patch("CLUSTER", context, "ADD", to_plain(clusters.filter_cluster(clusters.filter_socket(SOCKET_DIR)))),
         _patch("HTTP_FILTER", context, "INSERT_FIRST", to_plain(filters.outer_strip()), _filter_match()),
+        _patch("HTTP_FILTER", context, "INSERT_BEFORE", to_plain(filters.ask()), _filter_match(filters.ROUTER)),
         _patch("HTTP_FILTER", context, "INSERT_BEFORE", to_plain(ext_proc), _filter_match(filters.ROUTER)),
         _patch("HTTP_FILTER", context, "MERGE", to_plain(router), _filter_match(filters.ROUTER)),
     ]
+    role = role_of(context)
     return {
         "apiVersion": "networking.istio.io/v1alpha3",
         "kind": "EnvoyFilter",
         "metadata": {"name": f"meshcache-{role}"},
         "spec": {"workloadSelector": {"labels": {SELECTOR_LABEL: role}}, "configPatches": patches},
+    }
+
+
+def wasm_plugin(context: Context, options: IstioOptions) -> dict[str, Any]:
+    """The WasmPlugin that puts the filter into the same proxies, as a Kubernetes object.
+
+    It names no phase: istiod puts such plugins behind its authorization filters and behind all plugins with a phase,
+    and the EnvoyFilter puts ext_proc behind them. Without the module a proxy goes on as if there were no plugin.
+    """
+    role = role_of(context)
+    return {
+        "apiVersion": "extensions.istio.io/v1alpha1",
+        "kind": "WasmPlugin",
+        "metadata": {"name": f"meshcache-{role}"},
+        "spec": {
+            "selector": {"matchLabels": {SELECTOR_LABEL: role}},
+            "url": MODULE_URL,
+            "sha256": options.module_sha256,
+            "pluginName": "meshcache",
+            "pluginConfig": filters.PLUGIN_CONFIGURATION,
+            "priority": LAST,
+            "failStrategy": "FAIL_OPEN",
+            "match": [{"mode": "SERVER" if role == "sidecar" else "CLIENT"}],
+        },
     }
 
 
@@ -96,15 +136,21 @@ def manifests(folder: Path, policies: Path) -> dict[Path, str]:
 
     The policies are copied, as kustomize reads no file from outside its own folder; not so their CacheConfig, for
     which each overlay has its own. Raises `PolicyErrors` when they do not compile, `ValueError` when the CacheConfig
-    shares its file with policies.
+    shares its file with policies, or the filter is not built.
     """
     documents = read_files([policies])
     snapshot = compile_documents(documents, generation=0, secret=b"")
-    options = IstioOptions(message_timeout=message_timeout(snapshot.lookup_budget(), snapshot.longest_wait()))
-    files = {
-        folder / "overlays" / "sidecar" / "envoyfilter.yaml": envoy_filter("SIDECAR_INBOUND", options),
-        folder / "overlays" / "gateway" / "envoyfilter.yaml": envoy_filter("GATEWAY", options),
-    }
+    built = module.find()
+    if built is None or not built.current:
+        raise ValueError("the filter is not built from these sources; try: meshcache wasm build")
+    timeout = message_timeout(snapshot.lookup_budget(), snapshot.longest_wait())
+    options = IstioOptions(message_timeout=timeout, module_sha256=built.sha256)
+    files = {}
+    contexts: tuple[Context, ...] = ("SIDECAR_INBOUND", "GATEWAY")
+    for context in contexts:
+        overlay = folder / "overlays" / role_of(context)
+        files[overlay / "envoyfilter.yaml"] = envoy_filter(context, options)
+        files[overlay / "wasmplugin.yaml"] = wasm_plugin(context, options)
     texts = {path: _HEADER + to_yaml(document) for path, document in files.items()}
     for name, text in documents.files:
         if _is_policies(name, text):
