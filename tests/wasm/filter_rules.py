@@ -78,7 +78,7 @@ def zig(*arguments: str) -> None:
 @cache
 def built(mode: str = "ReleaseSafe") -> Path:
     """The module; built once for the same sources."""
-    sources = sorted((*ROOT.glob("src/*.zig"), ROOT / "tests" / "vectors.zig"))
+    sources = sorted((*ROOT.glob("src/*.zig"), *ROOT.glob("tests/*.zig")))
     digest = hashlib.blake2b(mode.encode(), digest_size=8)
     for source in sources:
         digest.update(source.read_bytes())
@@ -94,15 +94,24 @@ def built(mode: str = "ReleaseSafe") -> Path:
     return path
 
 
+@cache
+def compiled(mode: str = "ReleaseSafe") -> tuple[Any, Any]:
+    """Engine and module."""
+    import wasmtime
+
+    engine = wasmtime.Engine()
+    return engine, wasmtime.Module.from_file(engine, str(built(mode)))
+
+
 class Rules:
     """One instance of the module. Any trap raises."""
 
     def __init__(self, mode: str = "ReleaseSafe") -> None:
         import wasmtime
 
-        engine = wasmtime.Engine()
+        engine, module = compiled(mode)
         self._store = wasmtime.Store(engine)
-        instance = wasmtime.Instance(self._store, wasmtime.Module.from_file(engine, str(built(mode))), [])
+        instance = wasmtime.Instance(self._store, module, [])
         self._exports: Any = instance.exports(self._store)
         self._memory = self._exports["memory"]
         self._room = 0

@@ -189,3 +189,12 @@ test "the sampled latency is any of the row's, each with the same chance" {
     }
     try expect(firsts > 900 and firsts < 1100);
 }
+
+test "long latencies and their squares" {
+    numbers.init(7, 1);
+    try hit(1, 2_000_000_000);
+    try hit(1, 40_000);
+    const batch = numbers.tick(1000).?;
+    try expectEqual(1_000_040_000, u64At(batch, batch.len - 28));
+    try expectEqual(1_000_000_000_000 + 1600, u64At(batch, batch.len - 20));
+}

@@ -188,7 +188,8 @@ pub const Table = struct {
     pub fn countExposed(self: *Table, place: u16, stale: bool, latency_us: u64, age_ms: u64) void {
         const row = &self.rows[place];
         const group = &self.groups[row.group];
-        const latency = @min(latency_us, highest_us);
+        // As wide as it comes: of its own accord the lower of the two would be of 30 bits, too few for its square.
+        const latency: u64 = @min(latency_us, highest_us);
         if (row.requests == 0) group.rows += 1;
         row.requests +|= 1;
         row.stale +|= @intFromBool(stale);

@@ -7,6 +7,10 @@ const decide = filter.decide;
 const fields = filter.fields;
 const plans = filter.plan;
 
+comptime {
+    _ = @import("counts.zig");
+}
+
 const memory = std.heap.wasm_allocator;
 
 var input: []u8 = &.{};
