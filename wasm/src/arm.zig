@@ -240,8 +240,8 @@ fn putUtf8(into: *fields.Writer, value: []const u8) error{NoRoom}!void {
         if (byte < 0x80) {
             try into.byte(byte);
         } else {
-            try into.byte(0xC0 | byte >> 6);
-            try into.byte(0x80 | byte & 0x3F);
+            try into.byte(0xC0 | (byte >> 6));
+            try into.byte(0x80 | (byte & 0x3F));
         }
     }
 }

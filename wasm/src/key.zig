@@ -8,7 +8,11 @@ const Asked = @import("route.zig").Asked;
 const Source = plans.Source;
 const Writer = fields.Writer;
 
-pub const Error = normal.Error;
+pub const Error = error{
+    NoRoom,
+    /// It is not made here.
+    Unknown,
+};
 
 /// A longer query enters as it is.
 const query_longest = 8192;

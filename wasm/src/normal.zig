@@ -3,11 +3,7 @@
 const std = @import("std");
 const Writer = @import("fields.zig").Writer;
 
-pub const Error = error{
-    NoRoom,
-    /// It holds what is not taken apart here.
-    Unknown,
-};
+pub const Error = error{NoRoom};
 
 /// More members than this keep their order, as in `canonical`.
 const most_members = 64;
@@ -24,31 +20,53 @@ fn negotiated(name: []const u8) bool {
 pub fn write(name: []const u8, value: []const u8, out: *Writer) Error!void {
     if (negotiated(name)) return canonical(name, value, out);
     if (std.mem.findScalar(u8, value, ',') == null) return out.put(blankless(value));
-    // Commas may be quoted.
-    if (std.mem.findScalar(u8, value, '"') != null) return error.Unknown;
-    var members = std.mem.splitScalar(u8, value, ',');
+    var members: Members = .{ .text = value };
     var separator: []const u8 = "";
     while (members.next()) |member| {
         try out.put(separator);
-        try out.put(blankless(member));
+        try out.put(member);
         separator = ",";
     }
 }
 
+/// What stands between the commas outside of quoted strings, without the blanks around it (`split_commas`). A quote
+/// that is never closed quotes nothing.
+const Members = struct {
+    text: []const u8,
+    at: usize = 0,
+    /// Whether there is a quote that is never closed, behind which all are ordinary.
+    open: bool = false,
+
+    fn next(self: *Members) ?[]const u8 {
+        if (self.at > self.text.len) return null;
+        const start = self.at;
+        var end = start;
+        while (end < self.text.len and self.text[end] != ',') : (end += 1) {
+            if (self.text[end] != '"' or self.open) continue;
+            if (self.closing(end)) |quote| end = quote else self.open = true;
+        }
+        self.at = end + 1;
+        return blankless(self.text[start..end]);
+    }
+
+    fn closing(self: *const Members, opening: usize) ?usize {
+        var at = opening + 1;
+        while (at < self.text.len) : (at += 1) {
+            if (self.text[at] == '"') return at;
+            if (self.text[at] == '\\') at += 1;
+        }
+        return null;
+    }
+};
+
 fn canonical(name: []const u8, value: []const u8, out: *Writer) Error!void {
-    if (std.mem.findScalar(u8, value, '"') != null) return error.Unknown;
     const start = out.len;
     if (try sorted(name, value, out)) return;
     out.len = start;
-    try asItIs(value, out);
-}
-
-/// The members in order, without empty ones.
-fn asItIs(value: []const u8, out: *Writer) Error!void {
-    var members = std.mem.splitScalar(u8, value, ',');
+    // The members in order, without empty ones.
+    var members: Members = .{ .text = value };
     var separator: []const u8 = "";
-    while (members.next()) |whole| {
-        const member = blankless(whole);
+    while (members.next()) |member| {
         if (member.len == 0) continue;
         try out.put(separator);
         try out.put(member);
@@ -73,9 +91,8 @@ fn sorted(name: []const u8, value: []const u8, out: *Writer) Error!bool {
     var count: usize = 0;
     var seen: usize = 0;
     const start = out.len;
-    var members = std.mem.splitScalar(u8, value, ',');
-    next: while (members.next()) |whole| {
-        const member = blankless(whole);
+    var members: Members = .{ .text = value };
+    next: while (members.next()) |member| {
         if (member.len == 0) continue;
         seen += 1;
         if (seen > most_members) return false;
@@ -196,6 +213,8 @@ test "forms of the same meaning are one" {
         .{ "accept", "b ; q=0.5 ,a", "a,b;q=0.5" },
         .{ "x-any", " b , a,,", "b,a,," },
         .{ "x-any", " b ", "b" },
+        .{ "x-any", "\"a , b\" , c", "\"a , b\",c" },
+        .{ "x-any", "\"a \\\" , b\" , \" , c", "\"a \\\" , b\",\",c" },
     }) |case| {
         var memory: [200]u8 = undefined;
         var out: Writer = .{ .bytes = &memory };
