@@ -54,7 +54,7 @@ conformance: $(VENV)/.dev filter ## http-cache-tests through Envoy (TARGET=meshc
 bench: $(VENV)/.dev filter ## throughput and latency on one Envoy worker; needs wrk (SECONDS_PER_PATH=5, JSON=1)
 	@$(BIN)/python -m bench
 
-proofs: $(VENV)/.dev filter ## the long forms of what must hold, an hour (PARTS=model,fuzz,herd,purge,interference,statistics,aa,verdicts,swaps,simulate,deciders,numbers,ttfb; HISTORIES, RACES, EXPERIMENTS, TRIALS, SWAPS, KILLS)
+proofs: $(VENV)/.dev filter ## the long forms of what must hold, an hour (PARTS=model,fuzz,herd,purge,interference,statistics,aa,verdicts,swaps,simulate,deciders,numbers,vectors,ttfb; HISTORIES, RACES, EXPERIMENTS, TRIALS, SWAPS, KILLS)
 	@PYTHONPATH=.:tests $(BIN)/python -m proofs
 
 soak: $(VENV)/.dev filter ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS); SWAPS=10000: instead, so many policy sets under load

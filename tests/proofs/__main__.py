@@ -96,6 +96,12 @@ PARTS = (
         _tests("tests/extproc/test_filter_numbers.py"),
         {"KILLS": os.environ.get("KILLS") or "500"},
     ),
+    Part(
+        "vectors",
+        "filter and engine choose the same arm and key on 100,000 requests, no plan makes the filter trap",
+        _tests("tests/wasm/test_vectors.py", "tests/wasm/test_garbage_plans.py"),
+        {"VECTOR_PLANS": "1000"},
+    ),
     Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
 )
 

@@ -149,7 +149,7 @@ class Maker:
         )
 
     def _conditions(self, names: Sequence[str]) -> tuple[c.Condition, ...]:
-        if self._chance(0.75):
+        if self._chance(0.85):
             return ()
         return tuple(
             c.Condition(name, "[0-9]*", regex=True)
@@ -178,7 +178,7 @@ class Maker:
                 f"arm{place}",
                 same if units[0].kind == "cacheKey" else self._random.choice(policies),
                 self._random.choice((0, 1, 2, 50, 1_000_000)) or (place == 0),
-                self._some((("x-canary", f"v{place}"), ("x-force", str(place)))) if self._chance(0.4) else (),
+                ((("x-canary", f"v{place}"), ("x-force", str(place)))[: self._random.randint(0, 2)]),
             )
             for place in range(count)
         )
@@ -189,7 +189,7 @@ class Maker:
         return c.Experiment(name, route, units, arms, uid=f"uid-{name}", spec_hash=f"hash-{name}", compare=compare)
 
     def _overlay(self, experiment: c.Experiment) -> Overlay:
-        phase = self._random.choice(list(Phase))
+        phase = self._random.choice((*Phase, *(Phase.WARMING, Phase.RUNNING, Phase.PAUSED) * 4))
         weights = [self._random.choice((0, 1, 7, 500_000)) for _ in experiment.arms]
         weights[0] = weights[0] or 1
         return Overlay(
@@ -218,7 +218,7 @@ class Maker:
 
     def _trust(self) -> TrustRule:
         networks = map(ipaddress.ip_network, self._some(NETWORKS) if self._chance(0.6) else ())
-        return TrustRule(anyone=self._chance(0.2), mesh=self._chance(0.2), networks=networks)
+        return TrustRule(anyone=self._chance(0.3), mesh=self._chance(0.2), networks=networks)
 
     # -- requests ----------------------------------------------------------------------------------------------
 
@@ -263,7 +263,8 @@ class Maker:
             ("x-request-id", ("0af3",)),
             ("if-none-match", ('"e"',)),
         ]
-        return [(name, self._text(values)) for name, values in choices if self._chance(0.35)]
+        often = ("x-user-id", "cookie")
+        return [(name, self._text(values)) for name, values in choices if self._chance(0.8 if name in often else 0.35)]
 
     def _cookies(self) -> str:
         if self._chance(0.1):

@@ -12,7 +12,3 @@ pub const plan = @import("plan.zig");
 pub const reader = @import("reader.zig");
 pub const route = @import("route.zig");
 pub const trust = @import("trust.zig");
-
-test {
-    @import("std").testing.refAllDecls(@This());
-}
