@@ -167,11 +167,20 @@ fn readPlace(from: *Source, plan: *const Plan) Source.Error!Place {
         .spec = try reader.below(u16, plan.specs.len),
         .pool = try reader.below(u16, plan.pools.len),
         .largest = try reader.int(u32),
-        .arm = try reader.text(),
-        .policy = try reader.text(),
+        .arm = try shownName(reader),
+        .policy = try shownName(reader),
         .head = try reader.text(),
         .tag = try reader.text(),
     };
+}
+
+/// A name that may stand in a header, in quotes.
+fn shownName(reader: *Reader) Refused![]const u8 {
+    const found = try reader.text();
+    for (found) |byte| {
+        if (byte <= ' ' or byte >= 0x7F or byte == '"' or byte == '\\') return error.Refused;
+    }
+    return found;
 }
 
 fn readTarget(from: *Source, plan: *const Plan) Source.Error!Target {

@@ -85,7 +85,7 @@ class Places:
     def of(self, selection: Selection) -> int:
         """The place of `selection`, which has a policy."""
         policy = selection.policy
-        if policy is None or not expressible(policy):
+        if policy is None or not expressible(policy) or not (_shows(selection.arm) and _shows(policy.name)):
             return NOWHERE
         try:
             tag = encode_plain(selection.route, selection.arm, policy.name)
@@ -175,6 +175,11 @@ class Places:
         for names in (spec.query_include, spec.query_exclude, spec.partition_headers, spec.headers, spec.cookies):
             made.each([name.encode("latin-1") for name in names if _sendable(name)], made.text)
         return _number(self._specs, made.done())
+
+
+def _shows(name: str) -> bool:
+    """Whether `name` may stand in `cache-status` as it is; those of documents may."""
+    return all("!" <= character <= "~" and character not in '"\\' for character in name)
 
 
 def _sendable(name: str) -> bool:
