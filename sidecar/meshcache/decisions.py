@@ -166,6 +166,18 @@ class Stage(StrEnum):
     REFRESH = "refresh"
 
 
+class AskedFor(StrEnum):
+    """Why the filter in Envoy hands a request on, which then may say what the filter may keep or has to drop."""
+
+    MISS = "miss"
+    STALE = "stale"
+    """It serves what it has stale meanwhile."""
+    RENEW = "renew"
+    """What it has is popular, and nearly stale."""
+    UNSAFE = "unsafe"
+    """The request may change what is stored."""
+
+
 class TierName(StrEnum):
     """The tiers, fastest first."""
 

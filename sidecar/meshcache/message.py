@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 
+    from meshcache.wasm.marks import Ask
+
 Field = tuple[str, str]
 
 
@@ -146,6 +148,8 @@ class Request:
     """Whether the request ended with its headers, that is, has no body."""
     tokens: tuple[Token, ...] = ()
     """The tokens that Envoy has verified for it."""
+    asked: Ask | None = None
+    """What the filter in Envoy has proved to ask with it; None for most requests."""
 
     def has_room(self, fields: Iterable[Field]) -> bool:  # noqa: ARG002 - for requests that have bounds
         """Whether it can be sent on with these fields as well: its transport may have bounds."""

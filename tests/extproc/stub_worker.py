@@ -36,6 +36,12 @@ class StubService:
     def overlay(self, overlays):
         self._metrics.set("hot_entries", (), len(overlays.overlays))
 
+    def admit(self, plans):
+        self._metrics.set("filter_plan_bytes", (), len(plans.plans))
+
+    async def invalidated(self):
+        await asyncio.Event().wait()
+
     async def apply_purges(self):
         return 0
 

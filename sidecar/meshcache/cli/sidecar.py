@@ -23,6 +23,8 @@ from meshcache.experiment.orders import Order
 from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.deciding import NotKnownError, OrderRefusedError
 from meshcache.extproc.experiment_views import ExperimentList, ExperimentView
+from meshcache.extproc.filter_feed import filter_app
+from meshcache.extproc.options import SOCKET_MODE
 from meshcache.extproc.purger import PurgeRequest, PurgeResult
 from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
 from meshcache.observe import logs
@@ -236,7 +238,8 @@ class _Sidecar:
         )
         self._servers: list[EmbeddedServer] = []
         self._sockets: list[socket.socket] = []
-        self._admin: Path | None = None
+        self._named: list[Path] = []
+        """Unix sockets that are there while this runs."""
 
     def handle_signals(self) -> None:
         """SIGTERM and SIGINT stop, the second at once; SIGUSR1 turns readiness off."""
@@ -271,8 +274,12 @@ class _Sidecar:
         host, port = metrics.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         admin = bind_unix(admin_socket(options.data), ADMIN_SOCKET_MODE)
-        self._admin = admin_socket(options.data)
+        self._named.append(admin_socket(options.data))
         self._sockets.append(admin)
+        feed = self._supervisor.filter_socket
+        filters = bind_unix(feed, SOCKET_MODE)
+        self._named.append(feed)
+        self._sockets.append(filters)
         self._servers = [
             EmbeddedServer(metrics_app(self._supervisor, module.find()), metrics),
             EmbeddedServer(
@@ -284,6 +291,7 @@ class _Sidecar:
                 ),
                 admin,
             ),
+            EmbeddedServer(filter_app(self._supervisor.filters), filters),
         ]
         for server in self._servers:
             await server.start()
@@ -302,6 +310,6 @@ class _Sidecar:
             await server.stop()
         for sock in self._sockets:
             sock.close()
-        if self._admin is not None:
-            self._admin.unlink(missing_ok=True)
+        for path in self._named:
+            path.unlink(missing_ok=True)
         self._lock.release()

@@ -50,17 +50,20 @@ class Cache:
         fleet: FleetLeases | None = None,
         flights: Flights | None = None,
         workers: int = 1,
+        on_invalid: Callable[[frozenset[bytes]], None] = lambda _resources: None,
     ) -> None:
         """`clock` gives Unix seconds; `copy_bytes` bounds the bodies that are being copied at one time.
 
         `leases` are the pod's, `fleet` those of all pods; None when there is nothing that they share. `flights` bounds
         the large answers that are on their way. `workers`: how many processes the pod's requests are spread over.
+        `on_invalid` is told of resources that a request has made invalid, unless the filter in Envoy asked about them.
         """
         self.snapshot: Snapshot | None = None
         """The policies in force; see `install`."""
         self.shares = CapacityShares(1.0)
         """How the capacity of the tiers is divided under them."""
         self._key_specs: dict[bytes, KeySpec] = {}
+        self.on_invalid = on_invalid
         self.stack = stack
         self.refresher = refresher
         self.meter = meter

@@ -8,6 +8,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from meshcache.decisions import BypassReason, Decision, MissReason, TierName
+    from meshcache.engine.in_envoy import Grant
     from meshcache.engine.records import StoredResponse
     from meshcache.message import Field
 
@@ -43,6 +44,8 @@ class Answer(msgspec.Struct):
     """`set-cookie` lines for this client, from the origin's word that what is stored is still right."""
     rendered: bytes | None = None
     """The reply as the edge serialised it for an earlier hit, when it is at hand."""
+    grant: Grant | None = None
+    """For how long the filter in Envoy, which has asked, may give it by itself; None where it may not."""
 
     @property
     def status(self) -> int:
@@ -101,3 +104,7 @@ class Pass(msgspec.Struct):
     """Whether the engine has to see the body, too."""
     remove: tuple[str, ...] = ()
     """Fields of the response that are for caches and not for the client."""
+    grant: Grant | None = None
+    """As in `Answer`."""
+    invalid: frozenset[bytes] | None = None
+    """The resource ids that are invalid now, where the filter has asked with an unsafe request; None for others."""

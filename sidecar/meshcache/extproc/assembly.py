@@ -15,8 +15,11 @@ from meshcache.engine.flights import Flights
 from meshcache.extproc import wire
 from meshcache.extproc.book_keeping import BookKeeping
 from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES, Shares
+from meshcache.extproc.control import FilterPlans
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.faults import FaultLog
+from meshcache.extproc.filter_marks import FilterMarks
+from meshcache.extproc.invalid_news import InvalidNews
 from meshcache.extproc.keys import load_keys
 from meshcache.extproc.locations import WARM_FOLDER, cold_folder, pod_id
 from meshcache.extproc.metering import EngineMeter, PoolMeter, TierMeter
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from meshcache.experiment.overlay import Adoption, Overlay
-    from meshcache.extproc.control import Overlays, WorkerOptions
+    from meshcache.extproc.control import Invalid, Overlays, WorkerOptions
     from meshcache.observe.metrics import Metrics
     from meshcache.policy.documents import Documents
     from meshcache.policy.snapshot import Snapshot
@@ -89,6 +92,10 @@ class Service:
         if isinstance(warm, RedisTier):
             self._links.on_new = LinkTeller(warm.send, pod_id(data), self._spawn).add
         self._overlays: Mapping[str, Overlay] = {}
+        self._overlaid = 0
+        self._plans = FilterPlans(b"", ())
+        self._marks = FilterMarks(lambda why, outcome: metrics.inc("filter_asks_total", (why, outcome)))
+        self._invalid = InvalidNews()
         self._adoptions: tuple[Adoption, ...] = ()
         self._pool_meter = PoolMeter(metrics)
         self._background: set[asyncio.Task[None]] = set()
@@ -107,15 +114,18 @@ class Service:
             render=wire.render,
             copy_bytes=Shares.of(options.hot_bytes, options.workers).copies,
             flights=Flights(time.monotonic),
+            on_invalid=self._on_invalid,
         )
         self._books = BookKeeping(Path(options.data_dir), options.index, lambda: self._cache.snapshot, metrics, log)
         patience = options.lookup_timeout
         if options.log_requests:
             self._processor: ExternalProcessor = LoggingProcessor(
-                self._cache, on_error=faults.report, lookup_timeout=patience, log=log
+                self._cache, on_error=faults.report, lookup_timeout=patience, log=log, marks=self._marks
             )
         else:
-            self._processor = ExternalProcessor(self._cache, on_error=faults.report, lookup_timeout=patience)
+            self._processor = ExternalProcessor(
+                self._cache, on_error=faults.report, lookup_timeout=patience, marks=self._marks
+            )
         self._faults = faults
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
@@ -154,6 +164,7 @@ class Service:
         with self._swap:
             self._overlays = {overlay.experiment: overlay for overlay in overlays.overlays}
             self._adoptions = overlays.adoptions
+            self._overlaid = overlays.version
             policies = self._cache.snapshot
             if policies is not None:
                 # A set that is still on its way may lack an experiment: what holds for it holds until then.
@@ -166,6 +177,32 @@ class Service:
         self._books.expect(snapshot)
         self._cache.swap(snapshot)
         self._books.follow(snapshot)
+        self._admit(snapshot)
+
+    def admit(self, plans: FilterPlans) -> None:
+        """These are the plans by which filters in Envoy work."""
+        with self._swap:
+            self._plans = plans
+            if self._cache.snapshot is not None:
+                self._admit(self._cache.snapshot)
+
+    def _admit(self, snapshot: Snapshot) -> None:
+        """Answer for the plans whose policies are in force here; by older ones nothing is kept under a newer plan."""
+        known = frozenset(
+            plan.id
+            for plan in self._plans.plans
+            if plan.generation <= snapshot.generation and plan.version <= self._overlaid
+        )
+        self._marks.admit(self._plans.secret, known)
+
+    def _on_invalid(self, resources: frozenset[bytes]) -> None:
+        # Where no filter has a plan, none has anything to drop.
+        if self._plans.plans:
+            self._invalid.add(resources)
+
+    async def invalidated(self) -> Invalid:
+        """See `extproc.worker.Service`."""
+        return await self._invalid.take()
 
     async def apply_purges(self) -> int:
         """Put every purge rule of the pod's log in effect; the generation of the newest."""

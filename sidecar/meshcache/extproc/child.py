@@ -21,8 +21,10 @@ from meshcache.extproc.control import (
     Counted,
     Drain,
     Drained,
+    FilterPlans,
     FromWorker,
     Installed,
+    Invalid,
     MetricsReport,
     Overlays,
     OverlaysInstalled,
@@ -83,6 +85,8 @@ class WorkerProcess:
         applied: Callable[[], None] = lambda: None,
         counted: Callable[[str, Counted], None] = lambda _name, _counted: None,
         overlaid: Callable[[], None] = lambda: None,
+        plans: Callable[[], FilterPlans] = lambda: FilterPlans(b"", ()),
+        invalid: Callable[[Invalid], None] = lambda _invalid: None,
         log: FilteringBoundLogger,
         command: Sequence[str] = COMMAND,
     ) -> None:
@@ -91,6 +95,8 @@ class WorkerProcess:
         self._overlays = overlays
         self._on_overlaid = overlaid
         self._overlaid = 0
+        self._plans = plans
+        self._on_invalid = invalid
         self._restarted = restarted
         self._on_applied = applied
         self._on_counted = counted
@@ -139,6 +145,11 @@ class WorkerProcess:
         """Hand over what has been decided about experiments; one that is just starting gets it with its start."""
         if self._channel is not None:
             self._channel.post(overlays)
+
+    def tell_plans(self, plans: FilterPlans) -> None:
+        """Other plans of filters are in use; one that is just starting gets them with its start."""
+        if self._channel is not None:
+            self._channel.post(plans)
 
     @property
     def generation(self) -> int:
@@ -244,6 +255,7 @@ class WorkerProcess:
             # decided comes first, so that no request is answered without it.
             await channel.send(Configure(self._options))
             await channel.send(self._overlays())
+            await channel.send(self._plans())
             await channel.send(self._policies())
             await self._listen(channel)
         except ControlError as error:
@@ -291,6 +303,8 @@ class WorkerProcess:
                     self._on_applied()
                 case Counted():
                     self._on_counted(self.name, message)
+                case Invalid():
+                    self._on_invalid(message)
                 case Drained():
                     self._ready = False
 

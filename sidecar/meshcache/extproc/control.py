@@ -94,6 +94,24 @@ class Overlays(msgspec.Struct, tag="overlays", frozen=True):
     """Of the newest policy set when it was decided; that set may still be on its way."""
 
 
+class FilterPlan(msgspec.Struct, frozen=True):
+    """A plan by which filters in Envoy find keys, and what has to be in force to answer for it."""
+
+    id: bytes
+    generation: int
+    """Of the policy set that it was made of."""
+    version: int
+    """Of the overlays in it."""
+
+
+class FilterPlans(msgspec.Struct, tag="filter-plans", frozen=True):
+    """To a worker: these plans are in use, in the place of all that it was told before."""
+
+    secret: bytes
+    """Proves what is asked under them."""
+    plans: tuple[FilterPlan, ...]
+
+
 class Drain(msgspec.Struct, tag="drain", frozen=True):
     """To a worker: take no new work, finish what is in flight within `timeout` seconds, then exit."""
 
@@ -164,12 +182,22 @@ class Counted(msgspec.Struct, tag="counted", frozen=True):
     """Of the entries that it has found."""
 
 
+class Invalid(msgspec.Struct, tag="invalid", frozen=True):
+    """From a worker: requests that no filter has asked about have made these resource ids invalid."""
+
+    resources: tuple[bytes, ...]
+    everything: bool = False
+    """They were too many to be told one by one."""
+
+
 class Drained(msgspec.Struct, tag="drained", frozen=True):
     """From a worker: nothing is in flight any more; it exits now."""
 
 
-ToWorker = Configure | Policies | Overlays | Drain | Ping | Purged
-FromWorker = Ready | Installed | OverlaysInstalled | Refused | MetricsReport | Pong | Applied | Counted | Drained
+ToWorker = Configure | Policies | Overlays | FilterPlans | Drain | Ping | Purged
+FromWorker = (
+    Ready | Installed | OverlaysInstalled | Refused | MetricsReport | Pong | Applied | Counted | Invalid | Drained
+)
 
 TO_WORKER: Final[msgspec.msgpack.Decoder[ToWorker]] = msgspec.msgpack.Decoder(ToWorker)
 FROM_WORKER: Final[msgspec.msgpack.Decoder[FromWorker]] = msgspec.msgpack.Decoder(FromWorker)

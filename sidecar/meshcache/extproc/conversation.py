@@ -20,12 +20,14 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from grpc.aio import EOF
 
 from meshcache.decisions import Decision, Stage
-from meshcache.engine.outcome import Answer, Forward, Wait
+from meshcache.engine.outcome import Answer, Forward, Pass, Wait
 from meshcache.extproc import large as large_answers
 from meshcache.extproc import wire
 from meshcache.extproc.bounds import room
+from meshcache.extproc.filter_marks import FilterMarks
 from meshcache.extproc.options import METHOD, SERVICE
 from meshcache.extproc.unbroken import Unbroken
+from meshcache.wasm.marks import ASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from meshcache.engine.exchange import Exchange
     from meshcache.engine.outcome import Forward
     from meshcache.extproc.large import LargeAnswer
-    from meshcache.message import Request, Response
+    from meshcache.message import Field, Request, Response
 
     Context = grpc.aio.ServicerContext[ProcessingRequest, bytes]
 
@@ -88,8 +90,8 @@ class Edge(Protocol):
         """The response head that a `response_headers` message describes."""
         ...
 
-    def answer(self, outcome: Answer) -> bytes:
-        """The reply that answers the client."""
+    def answer(self, outcome: Answer, mark: Field | None = None) -> bytes:
+        """The reply that answers the client; `mark` is for the filter in Envoy."""
         ...
 
     def head(self, outcome: Answer, length: int, *, end: bool = False) -> bytes:
@@ -112,8 +114,10 @@ class ExternalProcessor:
         on_error: Callable[[str, Exception], None],
         lookup_timeout: float,
         edge: Edge = wire,
+        marks: FilterMarks | None = None,
     ) -> None:
         self._cache = cache
+        self._marks = FilterMarks() if marks is None else marks
         self._edge = edge
         self._on_error = on_error
         self._longest_lookup = max(lookup_timeout - HEAD_START, lookup_timeout / 2)
@@ -141,20 +145,26 @@ class ExternalProcessor:
             return
         began = time.perf_counter()
         try:
-            exchange = self._cache.open(self._edge.request_of(message))
+            request = self._edge.request_of(message)
+            if marked := ASK in request.headers.names:
+                self._marks.take(request)
+            exchange = self._cache.open(request)
         except Exception as error:
             self._on_error("request", error)
             await Unbroken(context.write(wire.PASS_REQUEST))
             return
         try:
-            await self._lead(exchange, began, context)
+            await self._lead(exchange, began, context, marked=marked)
         finally:
             # However it ends, and once: what the request has shown of an experiment.
             if exchange.account is not None:
                 exchange.account.settle(time.perf_counter() - began)
 
-    async def _lead(self, exchange: Exchange, began: float, context: Context) -> None:
-        """Answer a stream that has begun with a request, at `began` by `time.perf_counter`."""
+    async def _lead(self, exchange: Exchange, began: float, context: Context, *, marked: bool) -> None:
+        """Answer a stream that has begun with a request, at `began` by `time.perf_counter`.
+
+        `marked` tells that it came with a mark of the filter in Envoy.
+        """
         since = began
         waited = False
         large: LargeAnswer | None = None
@@ -170,7 +180,10 @@ class ExternalProcessor:
             if isinstance(outcome, Answer) and (span := outcome.span) is not None:
                 reply, outcome, large = await self._large(exchange, outcome, span, since)
             else:
-                reply = self._edge.answer(outcome) if isinstance(outcome, Answer) else wire.forward(outcome)
+                if isinstance(outcome, Answer):
+                    reply = self._edge.answer(outcome, self._mark(exchange, outcome) if marked else None)
+                else:
+                    reply = wire.forward(outcome, marked=marked)
             if not waited and outcome.decision is not Decision.BYPASS:
                 self._cache.meter.stage(Stage.LOOKUP, time.perf_counter() - began)
             account = exchange.account
@@ -181,7 +194,7 @@ class ExternalProcessor:
             exchange.close()
             if exchange.account is not None:
                 exchange.account.forwarded()
-            await self._let_go(exchange.account, context)
+            await self._let_go(exchange.account, context, marked=marked)
             return
         except asyncio.CancelledError:
             # The client has left: others may wait for what this request was to bring.
@@ -198,7 +211,7 @@ class ExternalProcessor:
             await Unbroken(context.write(reply))
             return
         if not outcome.watch:
-            await self._let_go(account, context)
+            await self._let_go(account, context, marked=marked)
             return
         try:
             await Unbroken(context.write(reply))
@@ -254,12 +267,19 @@ class ExternalProcessor:
         except TimeoutError:
             return exchange.forward_unseen()
 
-    async def _let_go(self, account: Account | None, context: Context) -> None:
+    def _mark(self, exchange: Exchange, outcome: Answer | Pass) -> Field | None:
+        """What the filter in Envoy is told with a reply, if it has asked."""
+        marks, ask = self._marks, exchange.request.asked
+        if isinstance(outcome, Pass) and outcome.invalid is not None:
+            return marks.drop(ask, outcome.invalid)
+        return marks.keep(ask, outcome.grant)
+
+    async def _let_go(self, account: Account | None, context: Context, *, marked: bool) -> None:
         """Let the request go to the origin; if it counts, what comes of it is seen, and nothing is done with that."""
         if account is None:
-            await Unbroken(context.write(wire.PASS_REQUEST))
+            await Unbroken(context.write(wire.PASS_MARKED_REQUEST if marked else wire.PASS_REQUEST))
             return
-        await Unbroken(context.write(wire.WATCH_REQUEST))
+        await Unbroken(context.write(wire.WATCH_MARKED_REQUEST if marked else wire.WATCH_REQUEST))
         while True:
             message: Any = await Unbroken(context.read())
             if message is EOF:
@@ -355,8 +375,10 @@ class ExternalProcessor:
                 see = rest_of(account, response, copied=outcome.copy)
             elif outcome.copy:
                 see = wire.See.BODY
-            if room(message.response_headers, (("cache-status", outcome.cache_status),)):
-                return wire.pass_on(outcome, see), see is wire.See.NOTHING
+            mark = None if exchange.request.asked is None else self._mark(exchange, outcome)
+            fields = ("cache-status", outcome.cache_status), *(() if mark is None else (mark,))
+            if room(message.response_headers, fields):
+                return wire.pass_on(outcome, see, mark), see is wire.See.NOTHING
             return wire.UNCHANGED[see], see is wire.See.NOTHING
         if kind == "response_trailers":
             # Trailers end a body whose last chunk did not say so.

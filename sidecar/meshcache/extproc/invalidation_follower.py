@@ -29,9 +29,17 @@ class InvalidationFollower:
     """`run` in a task. Belongs to the supervisor's event loop."""
 
     def __init__(
-        self, send: Callable[[Sequence[tuple[Any, ...]]], Awaitable[list[Any]]], board: Board, pod: str
+        self,
+        send: Callable[[Sequence[tuple[Any, ...]]], Awaitable[list[Any]]],
+        board: Board,
+        pod: str,
+        heard: Callable[[Sequence[bytes] | None], None] = lambda _resources: None,
     ) -> None:
-        """`send` is `RedisTier.send`; what `pod` itself has told is on its board already."""
+        """`send` is `RedisTier.send`; what `pod` itself has told is on its board already.
+
+        `heard` is told of resource ids that have been put on the board; None: of all.
+        """
+        self._heard = heard
         self._send = send
         self._board = board
         self._pod = pod.encode()
@@ -64,9 +72,9 @@ class InvalidationFollower:
             self._last = newest[0][0] if newest else b"0-0"
         if self._missed:
             self._missed = False
-            self._board.bump_all()
+            self._bump_all()
         elif oldest and _place(oldest[0][0]) > _place(self._last) > (0, 0):
-            self._board.bump_all()
+            self._bump_all()
 
     async def _read(self) -> None:
         command = ("XREAD", "COUNT", _AT_ONCE, "BLOCK", _BLOCK_MS, "STREAMS", INVALIDATED, self._last)
@@ -87,10 +95,17 @@ class InvalidationFollower:
 
     def _put_on_board(self, resources: bytes) -> None:
         if resources == EVERYTHING:
-            self._board.bump_all()
+            self._bump_all()
             return
-        for at in range(0, len(resources) - _RESOURCE_BYTES + 1, _RESOURCE_BYTES):
-            self._board.bump(resources[at : at + _RESOURCE_BYTES], told=True)
+        starts = range(0, len(resources) - _RESOURCE_BYTES + 1, _RESOURCE_BYTES)
+        ids = [resources[at : at + _RESOURCE_BYTES] for at in starts]
+        for resource in ids:
+            self._board.bump(resource, told=True)
+        self._heard(ids)
+
+    def _bump_all(self) -> None:
+        self._board.bump_all()
+        self._heard(None)
 
 
 def _place(message: bytes) -> tuple[int, int]:

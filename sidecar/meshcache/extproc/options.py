@@ -7,6 +7,9 @@ from typing import Final
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 METHOD: Final = "Process"
 
+SOCKET_MODE: Final = 0o660
+"""Of the sockets on which Envoy speaks to the sidecar: it may run as another user of the same group."""
+
 MAX_MESSAGE_BYTES: Final = 64 << 20
 """Largest message taken from Envoy, bytes. The library's default of 4 MiB is below what a buffered request may hold."""
 

@@ -19,8 +19,21 @@ if TYPE_CHECKING:
 class OverlaysInForce:
     """The newest overlays, and how far the workers have come with them."""
 
-    def __init__(self, workers: Callable[[], Sequence[WorkerProcess]], generation: Callable[[], int]) -> None:
-        """`generation` is that of the newest policy set."""
+    def __init__(
+        self,
+        workers: Callable[[], Sequence[WorkerProcess]],
+        generation: Callable[[], int],
+        *,
+        filters: Callable[[], int | None] = lambda: None,
+        applied: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`generation` is that of the newest policy set.
+
+        `filters` gives the version that all filters in Envoy go by, None when there are none; `applied` is called when
+        there is a newer one.
+        """
+        self._filters = filters
+        self._on_applied = applied
         self._workers = workers
         self._generation = generation
         self._message = Overlays(0, (), ())
@@ -42,15 +55,20 @@ class OverlaysInForce:
         )
         for worker in self._workers():
             worker.overlay(self._message)
+        self._on_applied()
         return self._message.version
 
     @property
     def installed(self) -> int:
-        """The version that every worker that answers has in force; the newest when none does."""
-        return min((worker.overlaid for worker in self._workers() if worker.ready), default=self._message.version)
+        """The version that every worker and filter that answers has in force; the newest when none does."""
+        versions = [worker.overlaid for worker in self._workers() if worker.ready]
+        filters = self._filters()
+        if filters is not None:
+            versions.append(filters)
+        return min(versions, default=self._message.version)
 
     async def wait_installed(self, version: int, timeout: float) -> bool:  # noqa: ASYNC109 - a bound, not a scope
-        """Wait until `version` is in force in every worker that answers; whether it is within `timeout` seconds."""
+        """Wait until `version` is in force in whoever answers; whether it is within `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 while self.installed < version:
@@ -61,7 +79,7 @@ class OverlaysInForce:
         return True
 
     def acknowledged(self) -> None:
-        """A worker has come further, or has ended."""
+        """A worker or a filter has come further, or has ended."""
         self._changed.set()
 
     def over(self, snapshot: Snapshot) -> Snapshot:

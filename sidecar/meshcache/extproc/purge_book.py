@@ -47,8 +47,11 @@ class PurgeBook:
         tell: Callable[[int], Awaitable[None]],
         shared: bool = False,
         wall_clock: Callable[[], float] = time.time,
+        announce: Callable[[Sequence[Rule] | None, int], None] = lambda _rules, _generation: None,
     ) -> None:
         """`tell` gives the workers a new generation and returns when all have it; it is cancelled when they take long.
+
+        `announce` hears of rules that have come into the log, up to a generation; None: all that was stored is dead.
 
         `shared`: the rules are for other pods as well, which have a log of their own for them.
         """
@@ -58,6 +61,7 @@ class PurgeBook:
         self._tell = tell
         self._shared = shared
         self._wall_clock = wall_clock
+        self._announce = announce
         self._writer = LogWriter(path)
         self._reader = LogReader(path)
         """Reads along as a worker does."""
@@ -132,6 +136,7 @@ class PurgeBook:
         async with self._lock:
             self._log.error("purges have been missed; what was stored before is not used any more", reason=reason)
             await asyncio.to_thread(self._begin_anew, lost=True)
+            self._announce(None, self.generation)
 
     async def check(self) -> None:
         """See to it that log and board are there and agree; to be called now and then."""
@@ -174,9 +179,12 @@ class PurgeBook:
             if written:
                 for step in steps:
                     self._apply(step)
+                if rules := [step.rule for step in steps if step.rule is not None]:
+                    self._announce(rules, self.generation)
             else:
                 owed = [step.rule for step in steps if step.rule is not None and not step.fleet]
                 await asyncio.to_thread(self._begin_anew, lost=True, owed=owed)
+                self._announce(None, self.generation)
             try:
                 async with asyncio.timeout(_ROOM_FOR_WORKERS):
                     await self._tell(self.generation)

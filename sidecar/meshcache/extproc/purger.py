@@ -145,8 +145,13 @@ class Purger:
         *,
         audit: Callable[[str, Mapping[str, Any]], None] = lambda _action, _fields: None,
         wall_clock: Callable[[], float] = time.time,
+        filters: Callable[[int], tuple[list[str], list[str]]] = lambda _generation: ([], []),
     ) -> None:
-        """`secret` is the installation's, for the hash of subjects; `fleet` what this pod shares with others."""
+        """`secret` is the installation's, for the hash of subjects; `fleet` what this pod shares with others.
+
+        `filters` names those in Envoy that have applied the rules of a generation, and those that have not.
+        """
+        self._filters = filters
         self._book = book
         self._members = members
         self._sweeper = sweeper
@@ -287,6 +292,9 @@ class Purger:
             if member.ready:
                 behind = not reached(member.applied, purge.generation)
                 (pending if behind else acknowledged).append(member.name)
+        filters, late = self._filters(purge.generation)
+        acknowledged += filters
+        pending += late
         if self._fleet is not None:
             others, late = await self._fleet.standing(purge.uids)
             acknowledged += others

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from meshcache.engine.purges import Rule
     from meshcache.extproc.control import Counted, WorkerOptions
+    from meshcache.extproc.filter_hub import FilterHub
     from meshcache.extproc.purger import Member, PurgeRequest, PurgeResult
     from meshcache.observe.audit import AuditLog
     from meshcache.observe.metrics import Metrics
@@ -53,9 +54,11 @@ class Purging:
         metrics: Metrics,
         log: FilteringBoundLogger,
         audit: AuditLog,
+        filters: FilterHub,
     ) -> None:
         """`options` are the workers', with stores filled in. Raises `BoardError` and `ValueError` as a worker does."""
         data = Path(options.data_dir)
+        self._filters = filters
         self._members = members
         self._log = log
         self._keeps = _LEAST_KEPT
@@ -65,7 +68,14 @@ class Purging:
         self._board = Board(data / "board")
         self._store = RedisTier(options.warm_url) if options.warm_url else None
         self._invalidations = None
-        self._book = PurgeBook(data / FILE_NAME, self._board, log, tell=self._tell, shared=self._store is not None)
+        self._book = PurgeBook(
+            data / FILE_NAME,
+            self._board,
+            log,
+            tell=self._tell,
+            shared=self._store is not None,
+            announce=filters.announce,
+        )
         self._pod = pod_id(data)
         self._name = f"{socket.gethostname()}-{self._pod[:6]}"
         self._threads = Threads("sweep", 1)
@@ -73,7 +83,7 @@ class Purging:
         self._sweeper = Sweeper(self._stores(options, data))
         self._follower = None
         if self._store is not None:
-            self._invalidations = InvalidationFollower(self._store.send, self._board, self._pod)
+            self._invalidations = InvalidationFollower(self._store.send, self._board, self._pod, heard=filters.invalid)
             self._follower = FleetFollower(
                 FleetLog(self._store.send, self._pod),
                 self._book,
@@ -81,7 +91,7 @@ class Purging:
                 pod=self._pod,
                 name=self._name,
                 where=self._store.where,
-                waiting=self._waiting,
+                waiting=lambda: [*self._waiting(), *filters.pending],
                 keeps=lambda: self._keeps,
                 learned=self._sweep_for,
             )
@@ -94,6 +104,7 @@ class Purging:
             partial(_secret, options, log),
             metrics,
             audit=audit.append,
+            filters=filters.standing,
         )
 
     def open(self) -> None:
@@ -157,6 +168,11 @@ class Purging:
     def applied(self) -> None:
         """A worker has applied rules, or has ended."""
         self._changed.set()
+        self._filters.applied()
+        self.progressed()
+
+    def progressed(self) -> None:
+        """Other pods may be waiting for what has just been applied."""
         if self._follower is not None:
             self._follower.poke()
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
     from meshcache.engine.outcome import Answer
     from meshcache.extproc.conversation import Context
-    from meshcache.message import Request, Response
+    from meshcache.extproc.filter_marks import FilterMarks
+    from meshcache.message import Field, Request, Response
 
 LONGEST: Final = 512
 """Characters of a path, or of a method, that a line shows."""
@@ -68,8 +69,9 @@ class LoggingProcessor(ExternalProcessor):
         on_error: Callable[[str, Exception], None],
         lookup_timeout: float,
         log: FilteringBoundLogger,
+        marks: FilterMarks | None = None,
     ) -> None:
-        super().__init__(cache, on_error=on_error, lookup_timeout=lookup_timeout, edge=_ListeningEdge())
+        super().__init__(cache, on_error=on_error, lookup_timeout=lookup_timeout, edge=_ListeningEdge(), marks=marks)
         self._log = log
 
     async def converse(self, messages: object, context: Context) -> None:
@@ -115,10 +117,10 @@ class _ListeningEdge:
             line.status = response.status
         return response
 
-    def answer(self, outcome: Answer) -> bytes:
+    def answer(self, outcome: Answer, mark: Field | None = None) -> bytes:
         if (line := _LINE.get()) is not None:
             line.status = outcome.status
-        return wire.answer(outcome)
+        return wire.answer(outcome, mark)
 
     def head(self, outcome: Answer, length: int, *, end: bool = False) -> bytes:
         if (line := _LINE.get()) is not None:

@@ -72,6 +72,24 @@ class WorkerStatus(msgspec.Struct, frozen=True, rename="camel"):
     started_at: float
 
 
+class FilterStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The filter in one worker of Envoy."""
+
+    name: str
+    version: str
+    """Of the module."""
+    living: bool
+    """Whether it may answer by itself: its lease has not ended."""
+    plan: str
+    """Id of the plan it works by; empty for none."""
+    generation: int
+    """The policy set behind that plan; 0 for none that is known."""
+    silent: float
+    """Seconds since it has asked."""
+    entries: int
+    bytes: int
+
+
 class TierStatus(msgspec.Struct, frozen=True, rename="camel"):
     """One tier, over all workers."""
 
@@ -117,6 +135,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     experiments: tuple[ExperimentStatus, ...] = ()
     adoptions: tuple[Adoption, ...] = ()
     """Where routes keep their entries since an arm was promoted on them."""
+    filters: tuple[FilterStatus, ...] = ()
+    """The filters in Envoy's workers that have asked lately."""
 
     @property
     def well(self) -> bool:

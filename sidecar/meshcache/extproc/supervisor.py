@@ -20,7 +20,9 @@ from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.counting import Counting
 from meshcache.extproc.deciding import Deciding
 from meshcache.extproc.evidence import LedgerFinder
+from meshcache.extproc.filter_hub import FilterHub, InForce
 from meshcache.extproc.filter_numbers import FilterNumbers
+from meshcache.extproc.filter_plan import compiled_plan
 from meshcache.extproc.keeper import PolicyKeeper, Source
 from meshcache.extproc.keys import load_keys
 from meshcache.extproc.last_good import LastGoodFile
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
     from meshcache.policy.snapshot import Snapshot as PolicySet
 
+FILTER_SOCKET: Final = "filter.sock"
 LAST_GOOD_NAME: Final = "policies.last-good"
 IN_FORCE: Final = 2.0
 """Seconds for which a person's order waits for workers that do not say that they have it."""
@@ -74,6 +77,11 @@ class SupervisorOptions:
     def socket_path(self, index: int) -> Path:
         """The socket of worker `index`."""
         return self.socket_dir / f"worker-{index}.sock"
+
+    @property
+    def filter_socket(self) -> Path:
+        """The socket on which filters in Envoy ask."""
+        return self.socket_dir / FILTER_SOCKET
 
 
 def with_stores(given: WorkerOptions, config: Config) -> WorkerOptions:
@@ -120,13 +128,28 @@ class Supervisor:
         self._deciding: Deciding | None = None
         self._counting: Counting | None = None
         self._filter_numbers: FilterNumbers | None = None
-        self.overlays = OverlaysInForce(lambda: self._workers, lambda: self._keeper.policies.generation)
+        self.filters = FilterHub(
+            compiled=compiled_plan,
+            in_force=lambda: InForce(self.snapshot, self.overlays.message.version),
+            workers=lambda: self._workers,
+            metrics=self._metrics,
+            log=log,
+            progressed=self._filter_progressed,
+        )
+        """The filters in Envoy's workers."""
+        self.overlays = OverlaysInForce(
+            lambda: self._workers,
+            lambda: self._keeper.policies.generation,
+            filters=lambda: self.filters.overlaid,
+            applied=self.filters.changed,
+        )
         """What has been decided about experiments. May be applied from `load` on."""
         self._links: SharedLinks | None = None
         self._config = Config()
         self._envoy_waits = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._watch: asyncio.Task[None] | None = None
+        self._filtering: asyncio.Task[None] | None = None
         self._conditions = Conditions()
 
     def load(self) -> Config:
@@ -139,13 +162,14 @@ class Supervisor:
         make_folder(self._options.socket_dir, "socket")
         for index in range(self._options.workers):
             check_unix_path(self._options.socket_path(index))
+        check_unix_path(self._options.filter_socket)
         self._keeper.load()
         self._config = self._keeper.snapshot.config
         self._audit.append("policies", self._installed())
         self._envoy_waits = self._options.lookup_timeout or self._envoy_should_wait()
         try:
             options = with_stores(self._options.worker, self._config)
-            self._purging = Purging(options, lambda: self._workers, self._metrics, self._log, self._audit)
+            self._purging = Purging(options, lambda: self._workers, self._metrics, self._log, self._audit, self.filters)
             self._counting = Counting(
                 options,
                 lambda: self.snapshot.counted,
@@ -156,6 +180,7 @@ class Supervisor:
             self._filter_numbers = FilterNumbers(
                 self._options.data, lambda: self.snapshot.counted, self._metrics, self._log
             )
+            self.filters.take_numbers = self._filter_numbers.take
             self._deciding = Deciding(
                 options,
                 LedgerFinder(self._counting),
@@ -174,6 +199,7 @@ class Supervisor:
             with_stores(self._options.worker, self._config), lambda: self._keeper.snapshot.remembers
         )
         self._workers = [self._worker(index) for index in range(self._options.workers)]
+        self.filters.changed()
         return self._config
 
     def start(self) -> None:
@@ -186,6 +212,7 @@ class Supervisor:
         if self._links is not None:
             self._links.start()
         self._tasks = [asyncio.create_task(worker.keep()) for worker in self._workers]
+        self._filtering = asyncio.create_task(self.filters.run())
         self._watch = asyncio.create_task(self._follow())
 
     def lame_duck(self) -> None:
@@ -197,8 +224,10 @@ class Supervisor:
     async def stop(self, timeout: float) -> None:  # noqa: ASYNC109 - the bound is handed on to the workers
         """Drain all workers within about `timeout` seconds; returns when every one is gone."""
         self.lame_duck()
-        if self._watch is not None:
-            self._watch.cancel()
+        for task in (self._watch, self._filtering):
+            if task is not None:
+                task.cancel()
+        self.filters.close()
         await asyncio.gather(*(worker.drain(timeout) for worker in self._workers))
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._deciding is not None:
@@ -219,6 +248,11 @@ class Supervisor:
         self._draining = True
         for worker in self._workers:
             worker.kill()
+
+    @property
+    def filter_socket(self) -> Path:
+        """Where filters in Envoy ask; whoever serves `filters` binds it."""
+        return self._options.filter_socket
 
     @property
     def purging(self) -> Purging:
@@ -260,6 +294,7 @@ class Supervisor:
 
     def metrics(self) -> Snapshot:
         """All counts: this process's, the workers', and those of workers that have ended."""
+        self.filters.sample()
         counts = [self._metrics.snapshot()]
         for worker in self._workers:
             counts.extend(worker.counts)
@@ -286,6 +321,7 @@ class Supervisor:
             purges=self.purging.status,
             experiments=self.overlays.status(self._keeper.snapshot),
             adoptions=self.overlays.message.adoptions,
+            filters=self.filters.status,
         )
 
     async def _follow(self) -> None:
@@ -298,6 +334,7 @@ class Supervisor:
                     self.deciding.install(self._keeper.snapshot)
                     await asyncio.to_thread(self._audit.append, "policies", self._installed())
                     await asyncio.gather(*(worker.install(policies) for worker in self._workers))
+                    self.filters.changed()
             except Exception as error:
                 self._log.error("policy watch failed; beginning again", error=error, exc_info=True)
             await asyncio.sleep(WATCH_RETRY)
@@ -314,6 +351,11 @@ class Supervisor:
 
     def _not_audited(self, error: OSError) -> None:
         self._log.error("the audit log cannot be written", error=str(error))
+
+    def _filter_progressed(self) -> None:
+        self.overlays.acknowledged()
+        if self._purging is not None:
+            self._purging.progressed()
 
     def _warn_of_old_settings(self) -> None:
         """Say what of the set in force only comes into effect with a restart, of this process or of Envoy."""
@@ -344,6 +386,8 @@ class Supervisor:
             policies=lambda: self._keeper.policies,
             overlays=lambda: self.overlays.message,
             overlaid=self.overlays.acknowledged,
+            plans=lambda: self.filters.plans,
+            invalid=lambda invalid: self.filters.invalid(None if invalid.everything else invalid.resources),
             restarted=lambda: self._metrics.inc("worker_restarts_total"),
             applied=self.purging.applied,
             counted=self.purging.counted,

@@ -20,6 +20,7 @@ from meshcache.extproc.protobuf import delimited, varint
 from meshcache.extproc.streamed import head as head
 from meshcache.message import Headers, Peer, Request, Response
 from meshcache.rfc.validation import not_modified_fields
+from meshcache.wasm.marks import ASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from meshcache.message import Field, Token
 
 
+_HEADERS: Final = b"\x12"  # ImmediateResponse.headers (2)
 _ATTRIBUTES = "envoy.filters.http.ext_proc"
 _ORIGIN_DETAILS = "via_upstream"
 
@@ -70,6 +72,7 @@ class EnvoyRequest(Request):
                 headers = Headers((*fields, ("authorization", verified.stand_in(payload))))
         self.headers = headers
         self.complete = part.end_of_stream
+        self.asked = None
         self._message = message
         self._peer: Peer | None = None
         self._tokens: tuple[Token, ...] | None = None
@@ -172,11 +175,13 @@ def render(stored: StoredResponse) -> bytes:
     return _head(stored.status, _typed(stored.fields) if stored.length else stored.fields)
 
 
-def answer(outcome: Answer) -> bytes:
-    """The reply that answers the client from what is stored."""
+def answer(outcome: Answer, mark: Field | None = None) -> bytes:
+    """The reply that answers the client from what is stored; `mark` is for the filter in Envoy."""
     # The same for all hits of one second on one entry; a client's cookies are nobody else's, and not remembered.
     make = _added if outcome.cookies else _remembered_added
     added = make(outcome.age, outcome.cache_status, outcome.cookies)
+    if mark is not None:
+        added += delimited(_HEADERS, _header_option(*mark))
     stored = outcome.stored
     if outcome.not_modified:
         return _complete(_head(304, not_modified_fields(stored.fields)), added, b"")
@@ -218,8 +223,7 @@ def _added(age: int | None, cache_status: str, cookies: tuple[str, ...]) -> byte
     if cache_status:
         options.append(_header_option("cache-status", cache_status))
     options += [_header_option("set-cookie", cookie, append=True) for cookie in cookies]
-    # ImmediateResponse.headers (2)
-    return delimited(b"\x12", b"".join(options))
+    return delimited(_HEADERS, b"".join(options))
 
 
 _remembered_added = lru_cache(maxsize=4096)(_added)
@@ -299,38 +303,47 @@ def _constant(kind: str) -> bytes:
     return _bytes(reply)
 
 
-def forward(outcome: Forward) -> bytes:
-    """The reply that lets the request go to the origin, with validators where something stored may be used again."""
+def forward(outcome: Forward, *, marked: bool = False) -> bytes:
+    """The reply that lets the request go to the origin, with validators where something stored may be used again.
+
+    `marked` tells that the filter in Envoy has put a mark on it, which is not for the origin.
+    """
     if not outcome.set_fields and not outcome.remove_fields:
+        if marked:
+            return WATCH_MARKED_REQUEST if outcome.watch else PASS_MARKED_REQUEST
         return WATCH_REQUEST if outcome.watch else PASS_REQUEST
     if len(outcome.set_fields) == 1 and not outcome.remove_fields:
         # As a rule what this cache can do, which is the same for all misses.
         name, value = outcome.set_fields[0]
         make = _remembered_forward if len(value) <= _MEMO_LONGEST else _forward_with
-        return make(name, value, outcome.watch)
-    return continue_request(outcome.set_fields, outcome.remove_fields, watch=outcome.watch)
+        return make(name, value, outcome.watch, marked)
+    remove = [*outcome.remove_fields, ASK] if marked else outcome.remove_fields
+    return continue_request(outcome.set_fields, remove, watch=outcome.watch)
 
 
-def _forward_with(name: str, value: str, watch: bool) -> bytes:
-    return continue_request(((name, value),), watch=watch)
+def _forward_with(name: str, value: str, watch: bool, marked: bool) -> bytes:
+    return continue_request(((name, value),), (ASK,) if marked else (), watch=watch)
 
 
 _MEMO_LONGEST = 300
 _remembered_forward = lru_cache(maxsize=256)(_forward_with)
 
 
-def pass_on(outcome: Pass, see: See) -> bytes:
-    """The reply that hands the origin's response to the client."""
+def pass_on(outcome: Pass, see: See, mark: Field | None = None) -> bytes:
+    """The reply that hands the origin's response to the client; `mark` is for the filter in Envoy."""
+    if mark is not None:
+        return _pass_on(outcome.cache_status, see, outcome.remove, mark)
     # Most responses of one route get the same words; what an origin has added to them may be long and is not kept.
     make = _remembered_pass if len(outcome.cache_status) <= _MEMO_LONGEST else _pass_on
     return make(outcome.cache_status, see, outcome.remove)
 
 
-def _pass_on(cache_status: str, see: See, remove: tuple[str, ...]) -> bytes:
+def _pass_on(cache_status: str, see: See, remove: tuple[str, ...], mark: Field | None = None) -> bytes:
+    marks = () if mark is None else (mark,)
     if not cache_status:
         # Not what caches nearer to the origin say either.
-        return continue_response(remove=("cache-status", *remove), see=see)
-    return continue_response((("cache-status", cache_status),), remove, see)
+        return continue_response(marks, ("cache-status", *remove), see)
+    return continue_response((("cache-status", cache_status), *marks), remove, see)
 
 
 _remembered_pass = lru_cache(maxsize=1024)(_pass_on)
@@ -362,6 +375,8 @@ UNAVAILABLE = _unavailable()
 """For who cannot have the stored answer after all when there is no other: the origin has said 304 to our question."""
 PASS_REQUEST = continue_request(watch=False)
 WATCH_REQUEST = continue_request(watch=True)
+PASS_MARKED_REQUEST = continue_request(remove=(ASK,), watch=False)
+WATCH_MARKED_REQUEST = continue_request(remove=(ASK,), watch=True)
 PASS_RESPONSE = continue_response()
 UNCHANGED: Final = {see: continue_response(see=see) for see in See}
 """Hands a response on as it is."""

@@ -31,8 +31,10 @@ from meshcache.extproc.control import (
     Counted,
     Drain,
     Drained,
+    FilterPlans,
     FromWorker,
     Installed,
+    Invalid,
     MetricsReport,
     Overlays,
     OverlaysInstalled,
@@ -45,7 +47,7 @@ from meshcache.extproc.control import (
     ToWorker,
     WorkerOptions,
 )
-from meshcache.extproc.options import SERVER_OPTIONS, SERVICE
+from meshcache.extproc.options import SERVER_OPTIONS, SERVICE, SOCKET_MODE
 from meshcache.observe import logs
 from meshcache.observe.metrics import Metrics
 from meshcache.policy.documents import Documents
@@ -57,10 +59,10 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-SOCKET_MODE: Final = 0o660
-"""Envoy may run as another user of the same group."""
 _COLLECT_AFTER: Final = 10_000
 """Objects that may be made, less those that went, before the young ones are looked through (700 by default)."""
+INVALID_INTERVAL: Final = 0.02
+"""Seconds between two reports of what has become invalid: what comes meanwhile goes together."""
 METRICS_INTERVAL: Final = 1.0
 """Seconds between two metric reports: what a `kill -9` can lose."""
 
@@ -86,6 +88,14 @@ class Service(Protocol):
 
     def overlay(self, overlays: Overlays) -> None:
         """Put what has been decided about experiments in force, for the set at hand and those to come."""
+        ...
+
+    def admit(self, plans: FilterPlans) -> None:
+        """These are the plans by which filters in Envoy work."""
+        ...
+
+    async def invalidated(self) -> Invalid:
+        """What requests have made invalid that filters in Envoy do not know of, as soon as there is something."""
         ...
 
     async def apply_purges(self) -> int:
@@ -165,7 +175,19 @@ class Worker:
                 raise end
 
     def _works(self, service: Service) -> tuple[Coroutine[Any, Any, None], ...]:
-        return self._obey(service), self._install_all(), self._follow_purges(service), self._report()
+        return (
+            self._obey(service),
+            self._install_all(),
+            self._follow_purges(service),
+            self._tell_invalid(service),
+            self._report(),
+        )
+
+    async def _tell_invalid(self, service: Service) -> None:
+        with contextlib.suppress(ControlError):
+            while True:
+                await self._channel.send(await service.invalidated())
+                await asyncio.sleep(INVALID_INTERVAL)
 
     async def _follow_purges(self, service: Service) -> None:
         while True:
@@ -187,6 +209,8 @@ class Worker:
                     # Not behind a policy set that is being compiled: a rollback must not wait for that.
                     service.overlay(message)
                     await self._channel.send(OverlaysInstalled(version))
+                case FilterPlans():
+                    service.admit(message)
                 case Purged():
                     self._purged.set()
                 case Drain(timeout):

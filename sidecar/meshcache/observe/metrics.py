@@ -97,6 +97,20 @@ _DEFINITIONS: Final = (
     ),
     Definition("hot_bytes", "gauge", "Bytes held in process memory, over all workers."),
     Definition("hot_entries", "gauge", "Entries held in process memory, over all workers."),
+    Definition("filter_workers", "gauge", "Workers of Envoy whose filter may answer by itself."),
+    Definition("filter_entries", "gauge", "Entries held in the memory of Envoy's workers."),
+    Definition("filter_bytes", "gauge", "Bytes that they take there."),
+    Definition("filter_plan_bytes", "gauge", "Size of the plan that filters work by."),
+    Definition("filter_polls_total", "counter", "Polls of filters, by what they were answered.", ("answer",)),
+    Definition(
+        "filter_drops_total",
+        "counter",
+        "What filters were told to drop, by what made it invalid and how much it was.",
+        ("cause", "extent"),
+    ),
+    Definition(
+        "filter_asks_total", "counter", "What filters have asked of workers, and what they got.", ("why", "outcome")
+    ),
     Definition(
         "arm_hot_bytes",
         "gauge",

@@ -236,6 +236,7 @@ class _Compiler:
             cold_url=spec.stores.cold.url if spec.stores.cold is not None else None,
             cold_max_bytes=spec.stores.cold.max_bytes if spec.stores.cold is not None else None,
             hot_bytes=spec.budgets.hot,
+            filter_bytes=spec.budgets.filter,
             trust=c.Trust(
                 canary=_trust(spec.trust.canary_header),
                 score=_trust(spec.trust.score_header),

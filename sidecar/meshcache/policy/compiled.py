@@ -324,6 +324,8 @@ class Config:
     cold_max_bytes: int | None = None
     hot_bytes: int | None = None
     """Memory for hot entries in this pod, to be divided among its workers."""
+    filter_bytes: int | None = None
+    """Memory for hot entries in each worker of Envoy; 0 for none."""
     trust: Trust = field(default_factory=Trust)
     cache_status: CacheStatus = "standard"
     """What of `cache-status` those see whom `trust.cache_status` does not name."""

@@ -36,6 +36,7 @@ class Budgets(Strict):
 
     planned: ClassVar[frozenset[str]] = frozenset({"memory"})
     hot: Annotated[Quantity, Field(gt=0)] | None = None
+    filter: Quantity | None = None
 
 
 class TrustSource(Strict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshcache.decisions import BypassReason, Decision, MissReason, RefreshCause
+from meshcache.decisions import AskedFor, BypassReason, Decision, MissReason, RefreshCause
 from meshcache.engine import report
 from meshcache.engine.admission import bypass_reason, effective_method
 from meshcache.engine.answers import nothing_cached
@@ -49,7 +49,7 @@ def start(state: State) -> Answer | Forward | Wait | None:
         entry = candidate.entry
         if entry is not None:
             entry.hits += 1
-            if state.now > candidate.judgement.renew_from and entry.hits >= POPULAR:
+            if state.now > candidate.judgement.renew_from and (entry.hits >= POPULAR or _is_popular(state)):
                 _refresh(state, lookup, candidate, RefreshCause.AHEAD)
         return state.answer(lookup, Decision.HIT, candidate)
     # What is stale in memory may be fresher below, written by another worker or pod: that is looked for, unless
@@ -125,7 +125,9 @@ def _open(state: State) -> Lookup | Forward:
     reason = bypass_reason(request)
     if reason is not None:
         # An unsafe request is watched, whatever else it is: its success makes stored answers invalid.
-        unsafe = is_unsafe(effective_method(request)) and reason is not BypassReason.BAD_REQUEST
+        unsafe = is_unsafe(effective_method(request)) and (
+            reason is not BypassReason.BAD_REQUEST or request.asked is not None
+        )
         if reason is BypassReason.METHOD and request.method == "POST":
             state.post = post_lookup(state.cache.stack, snapshot, request, state.now)
         if snapshot is not None and snapshot.tallies and reason not in _NO_ANSWERS:
@@ -235,6 +237,12 @@ def _ask(state: State, lookup: Lookup, candidate: Candidate | None, reason: Miss
     return forward
 
 
+def _is_popular(state: State) -> bool:
+    """Whether the filter in Envoy says so, which has answered meanwhile."""
+    asked = state.request.asked
+    return asked is not None and asked.why is AskedFor.RENEW
+
+
 def _is_crowded(state: State, lookup: Lookup, candidate: Candidate) -> bool:
     """Whether a body in chunks may not be sent now. Parts of one are mostly short."""
     whole = state.request.method != "HEAD" and lookup.wanted is None
@@ -244,7 +252,7 @@ def _is_crowded(state: State, lookup: Lookup, candidate: Candidate) -> bool:
 async def _complete(state: State, lookup: Lookup) -> Answer | None:
     """The whole, of which a part was held, after the origin was asked for the rest of it."""
     part = lookup.part
-    cluster = None if part is None else state.refresh_way(lookup, part)
+    cluster = None if part is None else state.refresh_way(lookup, part.stored)
     done = None if cluster is None else await state.cache.completions.complete(lookup, cluster)
     if done is None:
         return None
@@ -257,7 +265,7 @@ async def _complete(state: State, lookup: Lookup) -> Answer | None:
 
 def _may_serve_while_refreshing(state: State, lookup: Lookup, candidate: Candidate) -> bool:
     verdict = use(candidate.judgement, state.request.headers, state.now)
-    return verdict is Use.STALE_WHILE_REVALIDATE and state.refresh_way(lookup, candidate) is not None
+    return verdict is Use.STALE_WHILE_REVALIDATE and state.refresh_way(lookup, candidate.stored) is not None
 
 
 def _has_just_stood_in(state: State, candidate: Candidate) -> bool:
@@ -271,7 +279,7 @@ def _has_just_stood_in(state: State, candidate: Candidate) -> bool:
 
 def _refresh(state: State, lookup: Lookup, candidate: Candidate, cause: RefreshCause) -> bool:
     """Have an entry refreshed in the background; False when that must not be."""
-    cluster = state.refresh_way(lookup, candidate)
+    cluster = state.refresh_way(lookup, candidate.stored)
     if cluster is None:
         return False
     state.cache.refresh(lookup.target(), candidate, cluster, cause)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from meshcache.decisions import Decision, MissReason, NoStoreReason
+from meshcache.decisions import BypassReason, Decision, MissReason, NoStoreReason
 from meshcache.engine import report
 from meshcache.engine.answers import no_answer
 from meshcache.engine.collapse.place import ALONE
 from meshcache.engine.epochs import UNKNOWN
+from meshcache.engine.in_envoy import granted_pass
 from meshcache.engine.judge import withheld
 from meshcache.engine.outcome import Pass, Wait
 from meshcache.engine.posting import answers_for_get
@@ -22,6 +23,7 @@ from meshcache.rfc.tags import TAG_FIELDS
 from meshcache.rfc.validation import confirmed_by_head, contradicts, holds, validates
 
 if TYPE_CHECKING:
+    from meshcache.engine.in_envoy import Grant
     from meshcache.engine.lookup import Candidate, Lookup
     from meshcache.engine.outcome import Answer, Forward
     from meshcache.engine.phases.state import State
@@ -82,7 +84,7 @@ class ResponsePhase:
     async def ask_anew(self) -> Answer:
         """Have the origin give its whole answer. To be called when `on_head` returned `Wait`."""
         state, (lookup, candidate) = self._state, self._validated
-        cluster = state.refresh_way(lookup, candidate)
+        cluster = state.refresh_way(lookup, candidate.stored)
         found = None if cluster is None else await refetch(state.cache, lookup, candidate, cluster)
         if found is None:
             return self.unanswered()
@@ -125,7 +127,7 @@ class ResponsePhase:
         # The origin has confirmed something that is not stored: that is an answer only to a client who holds it.
         if holds(state.request.headers, response.headers):
             return None
-        if state.refresh_way(lookup, candidate) is None:
+        if state.refresh_way(lookup, candidate.stored) is None:
             return self.unanswered()
         return Wait(PATIENCE_SECONDS)
 
@@ -182,6 +184,7 @@ class ResponsePhase:
         state, forward = self._state, self._forward
         lookup, candidate, now, keeper = state.lookup, state.candidate, state.now, state.cache.keeper
         hidden = _for_caches(response)
+        grant: Grant | None = None
         if response.status == PARTIAL_CONTENT and lookup and candidate and not is_part(candidate.stored):
             refused = keeper.seen_in_part(lookup.target(), candidate, response, now)
             status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers)
@@ -193,6 +196,8 @@ class ResponsePhase:
             state.place.kept(fill, response)
         else:
             refused, ttl = None, fill.arrival.fresh_for
+            if state.request.asked is not None:
+                grant = self._granted(fill, hidden)
             self.fill = fill
             if response.complete:
                 self.on_end()
@@ -201,17 +206,29 @@ class ResponsePhase:
         status = ""
         if lookup is not None:
             status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers, ttl)
-        return Pass(status, copy=self.fill is not None, remove=hidden)
+        return Pass(status, copy=self.fill is not None, remove=hidden, grant=grant)
+
+    def _granted(self, fill: Fill, hidden: tuple[str, ...]) -> Grant | None:
+        """What the filter in Envoy may keep of the answer that goes by, unless something newer is stored by now."""
+        state, lookup = self._state, self._state.lookup
+        if lookup is None or state.cache.keeper.is_overtaken(fill, self._known):
+            return None
+        way = state.refresh_way(lookup, fill.head())
+        return granted_pass(lookup, state.request, fill, hidden, way, state.now)
 
     async def _bypassed(self, response: Response) -> Pass:
         """What was not looked up goes to the client; an unsafe request may have made what is stored invalid."""
         state, reason = self._state, self._forward.reason
         cache, post = state.cache, state.post
-        if post is None or not answers_for_get(post, state.request, response):
-            await cache.keeper.invalidate(state.request, response, cache.key_specs)
+        if reason is BypassReason.BAD_REQUEST:
+            # Seen only because the filter has asked: it names nothing that could be stored.
+            invalid: frozenset[bytes] = frozenset()
+        elif post is None or not answers_for_get(post, state.request, response):
+            invalid = await cache.keeper.invalidate(state.request, response, cache.key_specs)
         else:
             resource = post.key.resource
-            await cache.keeper.invalidate(state.request, response, cache.key_specs, spared=resource)
+            invalid = await cache.keeper.invalidate(state.request, response, cache.key_specs, spared=resource)
+            invalid |= {resource}
             post.epochs = cache.stack.succeed(resource, post.epochs) or UNKNOWN
             fill = begin_fill(cache.keeper, post, None, state.request.headers, response, cache.clock())
             if isinstance(fill, NoStoreReason):
@@ -222,7 +239,10 @@ class ResponsePhase:
         status = report.bypassed(reason, response.headers, state.shown, stored=self.fill is not None)
         if response.complete:
             self.on_end()
-        return Pass(status, copy=self.fill is not None)
+        asked = state.request.asked is not None
+        if invalid and not asked:
+            cache.on_invalid(invalid)
+        return Pass(status, copy=self.fill is not None, invalid=invalid if asked else None)
 
     # -- what was known before ---------------------------------------------------------------------------------
 

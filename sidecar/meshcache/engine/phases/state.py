@@ -9,6 +9,7 @@ from meshcache.engine.account import account_of
 from meshcache.engine.answers import answer
 from meshcache.engine.chunks import WHOLE_BYTES
 from meshcache.engine.collapse.place import ALONE, Place
+from meshcache.engine.in_envoy import granted_hit
 from meshcache.engine.judge import may_stand_in
 from meshcache.engine.outcome import Forward
 from meshcache.engine.refresh.rules import refresh_way
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
     from meshcache.engine.lookup import Candidate, Lookup
     from meshcache.engine.outcome import Answer
+    from meshcache.engine.records import StoredResponse
     from meshcache.message import Request
     from meshcache.policy.compiled import CacheStatus
     from meshcache.policy.selection import Selection
@@ -104,6 +106,8 @@ class State:
         if lookup.waited and decision is Decision.HIT:
             decision = Decision.COLLAPSED
         made = answer(lookup, decision, candidate, self.request.headers, self.now)
+        if self.request.asked is not None:
+            made.grant = granted_hit(lookup, self.request, candidate, made, self.refresh_way(lookup, candidate.stored))
         forward = self.forwarded
         if lookup.waited and forward is not None and isinstance(forward.reason, MissReason):
             self.place.answers(made, candidate, self.now, forward.reason)
@@ -137,12 +141,12 @@ class State:
         self.cache.copies.give(self._reserved)
         self._reserved = 0
 
-    def refresh_way(self, lookup: Lookup, candidate: Candidate) -> str | None:
+    def refresh_way(self, lookup: Lookup, stored: StoredResponse) -> str | None:
         """By which cluster an entry can be refreshed behind the client's back; None: he waits for its validation."""
         snapshot = self.snapshot
         if snapshot is None or self.cache.refresher is None:
             return None
-        return refresh_way(candidate.stored, lookup.policy, snapshot.config, self.request)
+        return refresh_way(stored, lookup.policy, snapshot.config, self.request)
 
     def count(self, decision: Decision, reason: str, tier: str = "", selection: Selection | None = None) -> None:
         """Count the request; once, however often it is decided upon."""

@@ -87,6 +87,15 @@ class Fill:
         return self._declared is None or self._declared <= self._limit
 
     @property
+    def declared(self) -> int | None:
+        """The bytes of the body that its head announces; None where it announces none."""
+        return 0 if self.arrival.response.complete else self._declared
+
+    def head(self) -> StoredResponse:
+        """What will be stored, without the body."""
+        return self._record(b"")
+
+    @property
     def spool(self) -> Spool | None:
         """Where the body goes when it is too long for its record: then `finish_spooled` takes the place of `finish`."""
         return self._spool

@@ -12,7 +12,7 @@ from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.admission import effective_method
 from meshcache.engine.chunks import owner_of
 from meshcache.engine.judge import judge, withheld
-from meshcache.engine.key import resource_ids
+from meshcache.engine.key import resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.pools import pool_of
 from meshcache.engine.ranges.parts import (
@@ -150,6 +150,13 @@ class Keeper:
         self._meter.stored(outcome)
         return None if outcome == STORED else NoStoreReason(outcome)
 
+    def is_overtaken(self, fill: Fill, replacing: Candidate | None) -> bool:
+        """Whether memory holds another answer by now than the one that `fill` is to take the place of."""
+        head, storage = fill.head(), fill.arrival.target.key.storage
+        held = self._stack.memory.peek(variant_key(storage, head.selecting) if head.selecting else storage)
+        known = None if replacing is None else replacing.stored
+        return held is not None and isinstance(held.record, StoredResponse) and held.record is not known
+
     def _spool(self, target: Target, replacing: Candidate | None, head: StoredResponse, size: int) -> Spool | None:
         policy = target.policy
         return self._stack.spool(
@@ -254,20 +261,21 @@ class Keeper:
 
     async def invalidate(
         self, request: Request, response: Response, specs: Iterable[KeySpec], spared: bytes = b""
-    ) -> None:
+    ) -> frozenset[bytes]:
         """An unsafe request has succeeded: what is stored for its target is invalid (RFC 9111 section 4.4).
 
         `specs` are the ways in which policies key a URI, each of which may have stored it. `spared` is a resource that
-        is left to the caller.
+        is left to the caller. Returns the ids of the others.
         """
         if not response.from_origin or not invalidates(effective_method(request), response.status):
-            return
+            return frozenset()
         paths = other_targets(
             scheme=request.headers.get("x-forwarded-proto") or request.scheme,
             authority=request.authority,
             path=request.path,
             response_headers=response.headers,
         )
-        for resource in resource_ids(request.scheme, request.authority, (request.path, *paths), specs):
-            if resource != spared:
-                await self._stack.invalidate(resource)
+        resources = resource_ids(request.scheme, request.authority, (request.path, *paths), specs) - {spared}
+        for resource in resources:
+            await self._stack.invalidate(resource)
+        return frozenset(resources)

@@ -1,0 +1,296 @@
+"""What the supervisor does for the filters in Envoy: plans, what to drop, and how far each filter has come with both.
+
+A new plan is told to the workers first, and to filters once the workers go by the policies behind it; a purge once the
+workers have applied it. So what a filter asks for afterwards is answered by nothing old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict, deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from meshcache.extproc.control import FilterPlan, FilterPlans
+from meshcache.extproc.drop_log import INCARNATION_BITS, DropLog
+from meshcache.extproc.filter_feed import Reply
+from meshcache.extproc.filter_registry import FilterRegistry
+from meshcache.extproc.filter_routes import changed_routes
+from meshcache.extproc.purger import reached
+from meshcache.wasm import feed
+from meshcache.wasm.labels import labels_of_resources, labels_of_routes, labels_of_rule
+from meshcache.wasm.marks import SECRET_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+
+    from structlog.typing import FilteringBoundLogger
+
+    from meshcache.engine.purges import Rule
+    from meshcache.extproc.child import WorkerProcess
+    from meshcache.extproc.filter_feed import Poll
+    from meshcache.extproc.filter_registry import FilterWorker
+    from meshcache.extproc.status import FilterStatus
+    from meshcache.observe.metrics import Metrics
+    from meshcache.policy.compiled import KeySpec
+    from meshcache.policy.snapshot import Snapshot
+
+LEASE: Final = 10.0
+"""Seconds for which a filter may serve after it has sent a poll that was answered."""
+PATIENCE: Final = 2.0
+"""Seconds for which a plan is held back for workers that have not its policies yet. They keep nothing under it."""
+_STEP: Final = 0.01
+_PLANS_KEPT: Final = 4
+_SPECS_KEPT: Final = 64
+_ANNOUNCED_KEPT: Final = 1024
+
+
+class InForce(NamedTuple):
+    """The policies in force, and which they are."""
+
+    snapshot: Snapshot
+    """With what has been decided about experiments."""
+    version: int
+    """Of the overlays in it."""
+
+
+class _Plan(NamedTuple):
+    id: str
+    body: bytes
+    generation: int
+    version: int
+
+
+class FilterHub:
+    """First `changed`, then `run` in a task. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        compiled: Callable[[Snapshot, bytes, float], tuple[str, bytes]],
+        in_force: Callable[[], InForce],
+        workers: Callable[[], Sequence[WorkerProcess]],
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+        progressed: Callable[[], None] = lambda: None,
+        numbers: Callable[[bytes], Awaitable[bool]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        lease: float = LEASE,
+    ) -> None:
+        """`compiled` makes a plan of policies, a secret and a lease; it is called in a thread.
+
+        `progressed` is called when a filter has come further with its plan; `numbers` takes batches of counts.
+        """
+        self._compile = compiled
+        self._in_force = in_force
+        self._workers = workers
+        self._metrics = metrics
+        self._log = log
+        self._progressed = progressed
+        self.take_numbers = numbers
+        """See `filter_feed.Filters.numbers`; None: counts are taken and dropped."""
+        self._lease = lease
+        self._secret = secrets.token_bytes(SECRET_BYTES)
+        self._registry = FilterRegistry(lease, clock)
+        self._drops = DropLog(secrets.randbits(INCARNATION_BITS))
+        self._dirty = asyncio.Event()
+        self._news = asyncio.Event()
+        """Set, and replaced by a new one, when there is something to tell."""
+        self._plans: OrderedDict[str, _Plan] = OrderedDict()
+        """The newest last."""
+        self._current: _Plan | None = None
+        self._snapshot: Snapshot | None = None
+        """The policies behind it."""
+        self._specs: dict[bytes, KeySpec] = {}
+        self._withheld: deque[tuple[int, tuple[int, ...] | None]] = deque()
+        """Purges that not all workers have applied yet: generation of the pod's log, and labels."""
+        self._announced: deque[tuple[int, int]] = deque(maxlen=_ANNOUNCED_KEPT)
+        """Generation of the pod's log and step of the drop log, of those that filters have been told of."""
+        self._purged = self._drops.step
+        """Step of the newest of them."""
+        self._closed = False
+
+    # -- policies ----------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Other policies are in force, or something else has been decided about experiments."""
+        snapshot = self._in_force().snapshot
+        # At once: a purge by URL from now on means what these policies store for it as well.
+        specs = {policy.key.fingerprint: policy.key for policy in snapshot.in_use}
+        older = [item for item in self._specs.items() if item[0] not in specs]
+        self._specs = dict([*specs.items(), *older][: max(_SPECS_KEPT, len(specs))])
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Compile and publish a plan after every change, until cancelled."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            snapshot, version = self._in_force()
+            try:
+                made = await asyncio.to_thread(self._compile, snapshot, self._secret, self._lease)
+                plan = _Plan(*made, snapshot.generation, version)
+            except Exception as error:
+                # By no plan nothing is answered that is not right; by an old one it might be.
+                self._log.error("no plan for the filters in Envoy", error=error, exc_info=True)
+                self._current = None
+                self._wake()
+                continue
+            await self._publish(plan, snapshot)
+
+    async def _publish(self, plan: _Plan, snapshot: Snapshot) -> None:
+        self._plans.pop(plan.id, None)
+        self._plans[plan.id] = plan
+        while len(self._plans) > _PLANS_KEPT:
+            self._plans.popitem(last=False)
+        for worker in self._workers():
+            worker.tell_plans(self.plans)
+        for _ in range(int(PATIENCE / _STEP)):
+            if not any(_lags(worker, plan) for worker in self._workers()):
+                break
+            await asyncio.sleep(_STEP)
+        before, self._snapshot = self._snapshot, snapshot
+        routes = () if before is None else changed_routes(before, snapshot)
+        if routes is None:
+            self._drop(None, "policies")
+        elif routes:
+            self._drop(labels_of_routes(routes), "policies")
+        if self._current is None or plan.id != self._current.id:
+            self._log.info("plan for the filters in Envoy", plan=plan.id, bytes=len(plan.body))
+        self._current = plan
+        self._metrics.set("filter_plan_bytes", (), len(plan.body))
+        self._wake()
+
+    @property
+    def plans(self) -> FilterPlans:
+        """What a worker is told of plans."""
+        return FilterPlans(
+            self._secret,
+            tuple(FilterPlan(bytes.fromhex(plan.id), plan.generation, plan.version) for plan in self._plans.values()),
+        )
+
+    @property
+    def overlaid(self) -> int | None:
+        """The version of overlays that every filter goes by which may answer by itself; None when there is none."""
+        versions = [self._plans[one.plan].version if one.plan in self._plans else 0 for one in self._serving()]
+        return min(versions, default=None)
+
+    def _serving(self) -> Iterable[FilterWorker]:
+        return (worker for worker in self._registry.living() if worker.plan)
+
+    # -- what to drop ------------------------------------------------------------------------------------------
+
+    def announce(self, rules: Sequence[Rule] | None, generation: int) -> None:
+        """Purge rules are in the pod's log, up to this generation of it; None: everything stored is dead."""
+        labels: list[int] | None = [] if rules is not None else None
+        for rule in rules or ():
+            said = labels_of_rule(rule, self._specs.values())
+            if said is None or labels is None:
+                labels = None
+                break
+            labels += said
+        self._withheld.append((generation, None if labels is None else tuple(labels)))
+        self.applied()
+
+    def applied(self) -> None:
+        """A worker has applied purge rules, or has ended: what all have applied is told to the filters."""
+        while self._withheld:
+            generation, labels = self._withheld[0]
+            if any(worker.ready and not reached(worker.applied, generation) for worker in self._workers()):
+                return
+            self._withheld.popleft()
+            self._drop(labels, "purge")
+            self._purged = self._drops.step
+            self._announced.append((generation, self._purged))
+
+    def invalid(self, resources: Collection[bytes] | None) -> None:
+        """These resource ids, None for all, have become invalid by a request that no filter here has asked about."""
+        self._drop(None if resources is None else labels_of_resources(resources), "invalidation")
+
+    def standing(self, generation: int) -> tuple[list[str], list[str]]:
+        """The filters that have dropped what a purge of this generation of the pod's log concerns, and the others."""
+        step = next((step for announced, step in self._announced if reached(announced, generation)), None)
+        if step is None and not self._withheld:
+            step = self._purged
+        return self._registry.standing(step)
+
+    @property
+    def pending(self) -> list[str]:
+        """The filters that have not dropped what all purges so far concern."""
+        return self._registry.standing(None if self._withheld else self._purged)[1]
+
+    def _drop(self, labels: tuple[int, ...] | None, cause: str) -> None:
+        if labels != ():
+            self._drops.add(labels)
+            self._metrics.inc("filter_drops_total", (cause, "labels" if labels is not None else "everything"))
+            self._wake()
+
+    # -- filters -----------------------------------------------------------------------------------------------
+
+    async def poll(self, poll: Poll) -> Reply | None:
+        """See `filter_feed.Filters`."""
+        worker = self._registry.seen(poll.worker)
+        if worker is None:
+            self._metrics.inc("filter_polls_total", ("refused",))
+            return None
+        worker.version, worker.entries, worker.bytes = poll.version, poll.entries, poll.bytes
+        worker.step, worker.plan = self._drops.step_of(poll.after), poll.plan
+        self._progressed()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + poll.wait
+        while True:
+            news = self._news
+            reply = self._reply(poll)
+            left = until - loop.time()
+            if reply is None or reply.body is not None or left <= 0.0:
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await news.wait()
+        self._metrics.inc(
+            "filter_polls_total", ("refused" if reply is None else "unchanged" if reply.body is None else "news",)
+        )
+        return reply
+
+    def _reply(self, poll: Poll) -> Reply | None:
+        plan = self._current
+        if plan is None or self._closed:
+            return None
+        behind = self._drops.since(poll.after)
+        # Of a filter that knows another log nobody knows which secret its plan has.
+        body = plan.body if poll.plan != plan.id or not behind.known else b""
+        if not body and behind.labels == ():
+            return Reply(plan.id, None)
+        return Reply(plan.id, feed.encode(self._drops.generation, behind.labels, body))
+
+    async def numbers(self, body: bytes) -> bool:
+        """See `filter_feed.Filters`."""
+        return True if self.take_numbers is None else await self.take_numbers(body)
+
+    @property
+    def status(self) -> tuple[FilterStatus, ...]:
+        """The filters that have been seen lately."""
+        plans = self._plans
+        return self._registry.status(lambda plan: plans[plan].generation if plan in plans else 0)
+
+    def sample(self) -> None:
+        """Bring the gauges up to date."""
+        living = list(self._registry.living())
+        self._metrics.set("filter_workers", (), len(living))
+        self._metrics.set("filter_entries", (), sum(worker.entries for worker in living))
+        self._metrics.set("filter_bytes", (), sum(worker.bytes for worker in living))
+
+    def close(self) -> None:
+        """Answer nobody any more: filters then stop serving when their leases end."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+
+def _lags(worker: WorkerProcess, plan: _Plan) -> bool:
+    return worker.ready and (worker.generation < plan.generation or worker.overlaid < plan.version)
