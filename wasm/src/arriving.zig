@@ -1,8 +1,8 @@
 //! What an answer has to be like so that it is taken in, and how its entry begins.
 
-const std = @import("std");
 const blocks = @import("blocks.zig");
 const entry_file = @import("entry.zig");
+const equal = @import("equal.zig").equal;
 const memory_file = @import("memory.zig");
 const slots = @import("slots.zig");
 const store = @import("store.zig");
@@ -86,7 +86,7 @@ pub fn same(memory: *const Memory, ref: Ref, answer: *const Answer) bool {
     for (answer.vary) |varied| {
         var buffer: [entry_file.max_vary_name]u8 = undefined;
         const head = variant.next(&reader, &buffer);
-        if (!std.mem.eql(u8, head.name, varied.name)) return false;
+        if (!equal(head.name, varied.name)) return false;
         if (!variant.valueEquals(&reader, head.length, varied.value)) return false;
     }
     return true;

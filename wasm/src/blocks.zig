@@ -4,6 +4,7 @@
 //! block for each object and a short hop for each block that is copied; decision 25 has the numbers.
 
 const std = @import("std");
+const equal = @import("equal.zig").equal;
 const memory_file = @import("memory.zig");
 
 const Memory = memory_file.Memory;
@@ -133,7 +134,7 @@ pub const Reader = struct {
         var done: usize = 0;
         while (done < bytes.len) {
             const part = self.piece(bytes.len - done);
-            if (!std.mem.eql(u8, part, bytes[done..][0..part.len])) return false;
+            if (!equal(part, bytes[done..][0..part.len])) return false;
             done += part.len;
         }
         return true;
