@@ -81,15 +81,18 @@ class FilterNumbers:
 
         Raises `ValueError` for what is no batch.
         """
+        counted = {id_of(one): one for one in self._current().values()}
         try:
-            batch = decode(body)
+            new = await self._run(self._take, body, counted)
         except ValueError:
             self._metrics.inc("filter_batches_total", ("refused",))
             raise
-        counted = {id_of(one): one for one in self._current().values()}
-        new = await self._run(self._books.take, batch, counted)
         self._metrics.inc("filter_batches_total", ("failed" if new is None else "taken" if new else "again",))
         return new is not None
+
+    def _take(self, body: bytes, counted: Mapping[bytes, CountedExperiment]) -> bool:
+        # In the thread: a full batch takes a while to be read.
+        return self._books.take(decode(body), counted)
 
     async def _begin(self) -> None:
         await self._run(self._books.begin)

@@ -28,7 +28,7 @@ from meshcache.experiment.ledger import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from meshcache.wasm.numbers import ArmCounts, Row
+    from meshcache.wasm.numbers import ArmCounts
 
 _WIDTH: Final = len(FIELDS)
 _REQUESTS: Final = FIELDS.index("requests")
@@ -40,6 +40,7 @@ _AGE: Final = FIELDS.index("age_ms")
 _COST: Final = FIELDS.index("cost_micros")
 _MOST: Final = (1 << 63) - 1
 _RANK: Final = 0xFFFFFF00
+_DRAWS: Final = 1 << DRAW_BITS
 
 
 class Words:
@@ -69,15 +70,31 @@ class Words:
         In the window's sample each of them has the chance that it would have had by itself.
         """
         window = window_of(now)
-        cost = counts.tag.cost_micros
-        for row in counts.rows:
-            spread, place, rest = UNIT.unpack_from(row.unit)
-            bucket = counts.arm * BUCKETS + spread % BUCKETS
-            self._count(self._counters + bucket * _WIDTH, row, cost)
-            self._draw(self._windows + bucket * RING + window % RING, row, window, draw())
-            word = rest & _RANK | counts.arm + 1
-            if word > self._sampled.get(place, self._sample[place]):
-                self._sampled[place] = word
+        place_of_arm = counts.arm * BUCKETS
+        word_of_arm = counts.arm + 1
+        sampled, sample, unpack = self._sampled, self._sample, UNIT.unpack_from
+        buckets: dict[int, list[int]] = {}
+        for unit, requests, stale, latency, square, sampled_us, age in counts.rows:
+            spread, place, rest = unpack(unit)
+            bucket = place_of_arm + spread % BUCKETS
+            # The lowest of so many numbers drawn from 0 up to 1, by its distribution: P(lowest > x) = (1 - x)^n.
+            drawn = draw() if requests == 1 else 1.0 - (1.0 - draw()) ** (1.0 / requests)
+            sums = buckets.get(bucket)
+            if sums is None:
+                buckets[bucket] = [requests, stale, latency, square, age, int(drawn * _DRAWS), sampled_us]
+            else:
+                sums[0] += requests
+                sums[1] += stale
+                sums[2] += latency
+                sums[3] += square
+                sums[4] += age
+                if drawn * _DRAWS < sums[5]:
+                    sums[5:] = int(drawn * _DRAWS), sampled_us
+            word = rest & _RANK | word_of_arm
+            if word > sampled.get(place, sample[place]):
+                sampled[place] = word
+        for bucket, sums in buckets.items():
+            self._add(bucket, sums, window, counts.tag.cost_micros)
         histogram = self._latency + counts.arm * BINS
         for found, count in counts.bins:
             self._increase(histogram + found, count)
@@ -98,20 +115,22 @@ class Words:
             for place, value in zip(places, values, strict=True):
                 target[place] = value
 
-    def _count(self, at: int, row: Row, cost: int) -> None:
-        self._increase(at + _REQUESTS, row.requests)
-        self._increase(at + _HOT, row.requests)
-        self._increase(at + _STALE, row.stale)
-        self._increase(at + _LATENCY, row.latency_us)
-        self._increase(at + _SQUARE, row.latency_square)
-        self._increase(at + _AGE, row.age_ms)
-        self._increase(at + _COST, row.requests * cost)
-
-    def _draw(self, slot: int, row: Row, window: int, drawn: float) -> None:
-        # The lowest of so many numbers drawn from 0 up to 1, by its distribution: P(lowest > x) = (1 - x)^n.
-        lowest = 1.0 - (1.0 - drawn) ** (1.0 / row.requests)
-        found = bin_of(row.sampled_us * 1e-6)
-        word = window << WINDOW_SHIFT | int(lowest * (1 << DRAW_BITS)) << DRAW_SHIFT | found
+    def _add(self, bucket: int, sums: list[int], window: int, cost: int) -> None:
+        """Add a bucket's sums: requests, stale, latency, square, age; then the lowest draw, and its latency."""
+        requests, stale, latency, square, age, drawn, sampled_us = sums
+        at = self._counters + bucket * _WIDTH
+        for field, by in (
+            (_REQUESTS, requests),
+            (_HOT, requests),
+            (_STALE, stale),
+            (_LATENCY, latency),
+            (_SQUARE, square),
+            (_AGE, age),
+            (_COST, requests * cost),
+        ):
+            self._increase(at + field, by)
+        word = window << WINDOW_SHIFT | drawn << DRAW_SHIFT | bin_of(sampled_us * 1e-6)
+        slot = self._windows + bucket * RING + window % RING
         held = self._changed.get(slot, self._words[slot])
         if word < held or held >> WINDOW_SHIFT != window:
             self._changed[slot] = word

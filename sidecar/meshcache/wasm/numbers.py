@@ -167,8 +167,7 @@ def _counted(tag: ExperimentTag, body: bytes, at: int) -> tuple[ArmCounts, int]:
     (length,) = _ROWS.unpack_from(body, at)
     at += _ROWS.size
     rows = tuple(map(Row._make, _ROW.iter_unpack(_cut(body, at, length, _ROW.size))))
-    for row in rows:
-        _check(row)
+    _check(rows)
     if sum(count for _, count in bins) != sum(row.requests for row in rows):
         raise ValueError("bins and rows do not agree")
     return ArmCounts(tag, arm, bins, rows), at + length * _ROW.size
@@ -182,13 +181,9 @@ def _cut(body: bytes, at: int, count: int, size: int) -> bytes:
     return body[at:end]
 
 
-def _check(row: Row) -> None:
-    requests = row.requests
-    if not (
-        requests
-        and row.stale <= requests
-        and row.sampled_us <= row.latency_us <= requests * HIGHEST_US
-        and row.latency_square < _WORD
-        and row.age_ms < _WORD
-    ):
-        raise ValueError("counts that cannot be")
+def _check(rows: Sequence[Row]) -> None:
+    for _, requests, stale, latency, square, sampled, age in rows:
+        if not (requests and stale <= requests and sampled <= latency <= requests * HIGHEST_US):
+            raise ValueError("counts that cannot be")
+        if square >= _WORD or age >= _WORD:
+            raise ValueError("counts that cannot be")
