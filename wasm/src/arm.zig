@@ -1,6 +1,7 @@
 //! Experiments: which arm a request is in (`policy.layers`, `experiment.assignment`).
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 const fields = @import("fields.zig");
 const hash = @import("hash.zig");
 const plans = @import("plan.zig");
@@ -144,7 +145,7 @@ pub const Experiment = struct {
         for (self.forces) |force| {
             const place = request.next(force.header, 0) orelse continue;
             // A header sent twice reads as a list, and equals no value.
-            if (!std.mem.eql(u8, request.fields[place].value, force.value)) continue;
+            if (!mem.equal(request.fields[place].value, force.value)) continue;
             if (request.next(force.header, place + 1) != null) continue;
             switch (plan.canary.trusts(properties)) {
                 .yes => return .{ .place = force.place },
@@ -223,10 +224,10 @@ pub fn cookieValue(request: *const fields.View, name: []const u8) ?[]const u8 {
     if (!request.has.contains(.cookie)) return null;
     var place = request.next("cookie", 0);
     while (place) |found| : (place = request.next("cookie", found + 1)) {
-        var pieces = std.mem.splitScalar(u8, request.fields[found].value, ';');
+        var pieces = mem.split(request.fields[found].value, ';');
         while (pieces.next()) |whole| {
             const piece = std.mem.trimStart(u8, whole, " \t");
-            if (!std.mem.startsWith(u8, piece, name)) continue;
+            if (!mem.startsWith(piece, name)) continue;
             if (piece.len == name.len) return "";
             if (piece[name.len] == '=') return piece[name.len + 1 ..];
         }

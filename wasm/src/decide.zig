@@ -1,6 +1,6 @@
 //! What is done with a request: its route, its arm, its key. Never wrong: what is not certain here is handed on.
 
-const std = @import("std");
+const mem = @import("bytes.zig");
 const fields = @import("fields.zig");
 const key = @import("key.zig");
 const plans = @import("plan.zig");
@@ -85,7 +85,7 @@ fn certain(
     scratch: *Scratch,
     properties: *const Properties,
 ) key.Error!Decision {
-    if (request.has.contains(.special) or request.isGrpc()) return .hand_on;
+    if (request.has.contains(.special)) return .hand_on;
     const asked = route.Asked.of(request, &scratch.host) orelse return .hand_on;
     const target = switch (plan.routes.find(&asked, request)) {
         .none => return .{ .skip = .{ .why = .no_route, .tag = plan.no_route } },
@@ -166,7 +166,7 @@ const Finding = struct {
     fn found(self: *Finding, place: *const plans.Place, exposure: ?Exposure) key.Error!Decision {
         const head = place.head;
         if (head.len > most_head) return error.NoRoom;
-        @memcpy(self.memory[most_head - head.len .. most_head], head);
+        mem.copy(self.memory[most_head - head.len .. most_head], head);
         return .{ .look_up = .{
             .material = self.memory[most_head - head.len .. self.out.len],
             .pool = place.pool,

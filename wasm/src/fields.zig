@@ -4,6 +4,7 @@
 //! its value, then for each field its name, a zero byte, its value, a zero byte.
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 
 /// More fields than this are not looked at: Envoy refuses more than 100 unless it is told otherwise.
 pub const most = 128;
@@ -41,37 +42,47 @@ pub const View = struct {
     path: ?[]const u8 = null,
     authority: ?[]const u8 = null,
     scheme: ?[]const u8 = null,
+    /// Of the last line of `x-forwarded-proto`; valid when there is one.
+    forwarded_proto: []const u8 = "",
     status: ?[]const u8 = null,
 
     /// Reads `bytes`, which must outlive the view. Names are taken to be in lower case, as Envoy has them.
     pub fn parse(self: *View, bytes: []const u8) Malformed!void {
-        self.len = 0;
-        self.has = .{};
         self.method = null;
         self.path = null;
         self.authority = null;
         self.scheme = null;
         self.status = null;
+        self.has = .{};
+        self.len = 0;
         if (bytes.len < 4) return error.Malformed;
         const count = std.mem.readInt(u32, bytes[0..4], .little);
         if (count > most or bytes.len < 4 + 8 * @as(usize, count)) return error.Malformed;
         var at: usize = 4 + 8 * @as(usize, count);
+        var len: usize = 0;
         for (0..count) |place| {
             const lengths = bytes[4 + 8 * place ..][0..8];
-            const name = try piece(bytes, &at, std.mem.readInt(u32, lengths[0..4], .little));
-            const value = try piece(bytes, &at, std.mem.readInt(u32, lengths[4..8], .little));
-            if (name.len == 0) return error.Malformed;
+            const name_length: usize = std.mem.readInt(u32, lengths[0..4], .little);
+            const value_length: usize = std.mem.readInt(u32, lengths[4..8], .little);
+            // Each with the zero byte behind it.
+            const left = bytes.len - at;
+            if (name_length == 0 or name_length >= left or value_length >= left - name_length - 1) return error.Malformed;
+            const name = bytes[at..][0..name_length];
+            const value = bytes[at + name_length + 1 ..][0..value_length];
+            at += name_length + value_length + 2;
             if (name[0] == ':') {
                 self.pseudo(name, value);
                 continue;
             }
             const tag = tagOf(name);
-            self.fields[self.len] = .{ .name = name, .value = value };
-            self.tags[self.len] = tag;
-            self.len += 1;
-            self.has.insert(kinds.of(tag, name));
+            self.fields[len] = .{ .name = name, .value = value };
+            self.tags[len] = tag;
+            len += 1;
+            const kind = kinds.of(tag, name);
+            if (kind != .other) self.note(kind, value);
         }
         if (at != bytes.len) return error.Malformed;
+        self.len = len;
     }
 
     /// The value of the first line of `name`.
@@ -86,7 +97,7 @@ pub const View = struct {
         const tag = tagOf(name);
         var place = from;
         while (place < self.len) : (place += 1) {
-            if (self.tags[place] == tag and std.mem.eql(u8, self.fields[place].name, name)) return place;
+            if (self.tags[place] == tag and mem.equal(self.fields[place].name, name)) return place;
         }
         return null;
     }
@@ -111,32 +122,35 @@ pub const View = struct {
     pub fn plain(self: *const View) bool {
         if (self.has.contains(.judged) or self.has.contains(.retargeting)) return false;
         if (!self.has.contains(.x_forwarded_proto)) return true;
-        const place = self.next("x-forwarded-proto", 0) orelse return true;
-        const scheme = self.scheme orelse return false;
-        if (!std.mem.eql(u8, self.fields[place].value, scheme)) return false;
-        return self.next("x-forwarded-proto", place + 1) == null;
+        return mem.equal(self.forwarded_proto, self.scheme orelse return false);
     }
 
-    /// Whether the message may be one of gRPC, by its media type.
-    pub fn isGrpc(self: *const View) bool {
-        if (!self.has.contains(.content_type)) return false;
-        var place = self.next("content-type", 0);
-        while (place) |found| : (place = self.next("content-type", found + 1)) {
-            if (std.ascii.findIgnoreCase(self.fields[found].value, "application/grpc") != null) return true;
+    /// What the field that was read last means.
+    fn note(self: *View, kind: Kind, value: []const u8) void {
+        switch (kind) {
+            .x_forwarded_proto => {
+                if (self.has.contains(kind)) self.has.insert(.judged);
+                self.forwarded_proto = value;
+            },
+            .content_type => {
+                // gRPC, or what may be taken for it.
+                if (std.ascii.findIgnoreCase(value, "application/grpc") != null) self.has.insert(.special);
+            },
+            else => {},
         }
-        return false;
+        self.has.insert(kind);
     }
 
     fn pseudo(self: *View, name: []const u8, value: []const u8) void {
-        if (std.mem.eql(u8, name, ":path")) {
+        if (mem.equal(name, ":path")) {
             self.path = value;
-        } else if (std.mem.eql(u8, name, ":method")) {
+        } else if (mem.equal(name, ":method")) {
             self.method = value;
-        } else if (std.mem.eql(u8, name, ":authority")) {
+        } else if (mem.equal(name, ":authority")) {
             self.authority = value;
-        } else if (std.mem.eql(u8, name, ":scheme")) {
+        } else if (mem.equal(name, ":scheme")) {
             self.scheme = value;
-        } else if (std.mem.eql(u8, name, ":status")) {
+        } else if (mem.equal(name, ":status")) {
             self.status = value;
         }
     }
@@ -149,7 +163,7 @@ pub const Writer = struct {
 
     pub fn put(self: *Writer, text: []const u8) error{NoRoom}!void {
         if (text.len > self.bytes.len - self.len) return error.NoRoom;
-        @memcpy(self.bytes[self.len..][0..text.len], text);
+        mem.copy(self.bytes[self.len..][0..text.len], text);
         self.len += text.len;
     }
 
@@ -159,14 +173,6 @@ pub const Writer = struct {
         self.len += 1;
     }
 };
-
-fn piece(bytes: []const u8, at: *usize, length: u32) Malformed![]const u8 {
-    // With its zero byte.
-    if (length >= bytes.len - at.*) return error.Malformed;
-    const found = bytes[at.*..][0..length];
-    at.* += @as(usize, length) + 1;
-    return found;
-}
 
 pub fn kindOf(name: []const u8) Kind {
     return if (name.len == 0) .other else kinds.of(tagOf(name), name);
@@ -240,9 +246,10 @@ const kinds = struct {
         var slot = slotOf(tag);
         while (table[slot] != 0) : (slot = (slot + 1) % slots) {
             const entry = names[table[slot] - 1];
-            if (std.mem.eql(u8, entry[0], name)) return entry[1];
+            if (mem.equal(entry[0], name)) return entry[1];
         }
-        return if (std.mem.startsWith(u8, name, "x-meshcache-")) .internal else .other;
+        const internal = tag >> 8 & 0xFF == 'x' and name.len > 12 and name[2] == 'm' and mem.equal(name[0..12], "x-meshcache-");
+        return if (internal) .internal else .other;
     }
 };
 

@@ -1,6 +1,7 @@
 //! The material of the cache key, byte for byte as `engine.key.cache_key` makes it.
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 const fields = @import("fields.zig");
 const normal = @import("normal.zig");
 const plans = @import("plan.zig");
@@ -77,11 +78,11 @@ pub const Spec = struct {
 
     fn query(self: *const Spec, whole: []const u8, out: *Writer, text: *Writer) Error!void {
         if (whole.len == 0 or (self.everything and !self.sorted) or whole.len > query_longest) return part(out, whole);
-        const filtered = !self.everything and std.mem.findScalar(u8, whole, ';') == null;
+        const filtered = !self.everything and mem.find(whole, ';', 0) == null;
         var pairs: [most_sorted][]const u8 = undefined;
         var count: usize = 0;
         const start = text.len;
-        var parameters = std.mem.splitScalar(u8, whole, '&');
+        var parameters = mem.split(whole, '&');
         while (parameters.next()) |pair| {
             if (filtered and !self.keyed(nameOf(pair))) continue;
             if (!self.sorted) {
@@ -103,7 +104,7 @@ pub const Spec = struct {
     }
 
     fn keyed(self: *const Spec, name: []const u8) bool {
-        if (std.mem.findAny(u8, name, "%+") != null) return true;
+        if (mem.find(name, '%', 0) != null or mem.find(name, '+', 0) != null) return true;
         return fits(name, self.include) and !fits(name, self.exclude);
     }
 };
@@ -115,14 +116,14 @@ fn append(text: *Writer, pair: []const u8) Error!void {
 
 fn fits(name: []const u8, patterns: []const []const u8) bool {
     for (patterns) |pattern| {
-        if (std.mem.eql(u8, pattern, name)) return true;
-        if (std.mem.endsWith(u8, pattern, "*") and std.mem.startsWith(u8, name, pattern[0 .. pattern.len - 1])) return true;
+        if (mem.equal(pattern, name)) return true;
+        if (pattern.len > 0 and pattern[pattern.len - 1] == '*' and mem.startsWith(name, pattern[0 .. pattern.len - 1])) return true;
     }
     return false;
 }
 
 fn nameOf(pair: []const u8) []const u8 {
-    return pair[0 .. std.mem.findScalar(u8, pair, '=') orelse pair.len];
+    return pair[0 .. mem.find(pair, '=', 0) orelse pair.len];
 }
 
 fn nameBefore(_: void, one: []const u8, other: []const u8) bool {
@@ -154,11 +155,11 @@ fn cookie(name: []const u8, request: *const fields.View, out: *Writer, text: *Wr
     const start = text.len;
     var place = request.next("cookie", 0);
     while (place) |found| : (place = request.next("cookie", found + 1)) {
-        var pieces = std.mem.splitScalar(u8, request.fields[found].value, ';');
+        var pieces = mem.split(request.fields[found].value, ';');
         while (pieces.next()) |whole| {
             const piece = std.mem.trimStart(u8, whole, " \t");
             const called = nameOf(piece);
-            if (!std.mem.eql(u8, called, name)) continue;
+            if (!mem.equal(called, name)) continue;
             try part(text, if (called.len < piece.len) piece[called.len + 1 ..] else "");
         }
     }
@@ -173,6 +174,8 @@ fn part(out: *Writer, bytes: []const u8) Error!void {
 }
 
 fn number(out: *Writer, value: usize) Error!void {
+    if (value < 10) return out.byte('0' + @as(u8, @intCast(value)));
+    if (value < 100) return out.put(&.{ '0' + @as(u8, @intCast(value / 10)), '0' + @as(u8, @intCast(value % 10)) });
     var digits: [20]u8 = undefined;
     var at: usize = digits.len;
     var left = value;

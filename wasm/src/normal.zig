@@ -1,6 +1,7 @@
 //! Request fields in the form in which they enter a key (`rfc.vary.normalise`, `rfc.negotiation.canonical`).
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 const Writer = @import("fields.zig").Writer;
 
 pub const Error = error{NoRoom};
@@ -11,7 +12,7 @@ const most_members = 64;
 /// Whether the order of a field's members says nothing (`NEGOTIATED`).
 fn negotiated(name: []const u8) bool {
     for ([_][]const u8{ "accept", "accept-charset", "accept-encoding", "accept-language" }) |one| {
-        if (std.mem.eql(u8, one, name)) return true;
+        if (mem.equal(one, name)) return true;
     }
     return false;
 }
@@ -19,7 +20,7 @@ fn negotiated(name: []const u8) bool {
 /// Writes `value`, of the field `name`, in that form.
 pub fn write(name: []const u8, value: []const u8, out: *Writer) Error!void {
     if (negotiated(name)) return canonical(name, value, out);
-    if (std.mem.findScalar(u8, value, ',') == null) return out.put(blankless(value));
+    if (mem.find(value, ',', 0) == null) return out.put(blankless(value));
     var members: Members = .{ .text = value };
     var separator: []const u8 = "";
     while (members.next()) |member| {
@@ -98,8 +99,8 @@ fn sorted(name: []const u8, value: []const u8, out: *Writer) Error!bool {
         if (seen > most_members) return false;
         const made = try weighted(name, member, out) orelse return false;
         for (found[0..count]) |other| {
-            if (!std.mem.eql(u8, other.text[0..other.preferred], made.text[0..made.preferred])) continue;
-            if (!std.mem.eql(u8, other.text, made.text)) return false;
+            if (!mem.equal(other.text[0..other.preferred], made.text[0..made.preferred])) continue;
+            if (!mem.equal(other.text, made.text)) return false;
             continue :next;
         }
         found[count] = made;
@@ -121,8 +122,8 @@ fn sorted(name: []const u8, value: []const u8, out: *Writer) Error!bool {
 /// Writes one member; null when it is malformed.
 fn weighted(name: []const u8, member: []const u8, out: *Writer) Error!?Member {
     const start = out.len;
-    var parts = std.mem.splitScalar(u8, member, ';');
-    const range = std.mem.trimEnd(u8, parts.first(), " \t");
+    var parts = mem.split(member, ';');
+    const range = std.mem.trimEnd(u8, parts.next() orelse "", " \t");
     if (!all(range, "/")) return null;
     try lower(range, out);
     var weight: ?[]const u8 = null;
@@ -130,7 +131,7 @@ fn weighted(name: []const u8, member: []const u8, out: *Writer) Error!?Member {
         // Extensions behind the weight mean nothing that is known.
         if (weight != null) return null;
         const part = blankless(whole);
-        const equals = std.mem.findScalar(u8, part, '=') orelse return null;
+        const equals = mem.find(part, '=', 0) orelse return null;
         const parameter = part[0..equals];
         const argument = part[equals + 1 ..];
         if (!all(parameter, "") or !all(argument, "")) return null;
@@ -143,10 +144,10 @@ fn weighted(name: []const u8, member: []const u8, out: *Writer) Error!?Member {
             try out.put(argument);
         }
     }
-    if (std.mem.eql(u8, name, "accept-encoding")) alias(out, start);
+    if (mem.equal(name, "accept-encoding")) alias(out, start);
     const preferred = out.len - start;
     if (weight) |text| {
-        if (!std.mem.eql(u8, text, "1")) {
+        if (!mem.equal(text, "1")) {
             try out.put(";q=");
             try out.put(text);
         }
@@ -157,7 +158,7 @@ fn weighted(name: []const u8, member: []const u8, out: *Writer) Error!?Member {
 fn alias(out: *Writer, start: usize) void {
     const written = out.bytes[start..out.len];
     for ([_][]const u8{ "x-gzip", "x-compress" }) |old| {
-        if (!std.mem.eql(u8, written, old)) continue;
+        if (!mem.equal(written, old)) continue;
         std.mem.copyForwards(u8, written[0 .. old.len - 2], written[2..]);
         out.len -= 2;
         return;
@@ -178,7 +179,7 @@ fn shortest(text: []const u8) ?[]const u8 {
 /// Whether `text` is a token, which may hold `more` as well.
 fn all(text: []const u8, more: []const u8) bool {
     for (text) |byte| {
-        if (!token[byte] and std.mem.findScalar(u8, more, byte) == null) return false;
+        if (!token[byte] and mem.find(more, byte, 0) == null) return false;
     }
     return text.len > 0;
 }

@@ -1,6 +1,7 @@
 //! From a request to where its route leads, by the precedence of `policy.routing`.
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 const fields = @import("fields.zig");
 const hash = @import("hash.zig");
 const plans = @import("plan.zig");
@@ -42,11 +43,11 @@ pub const Asked = struct {
         const target = request.path orelse return null;
         const scheme = request.scheme orelse return null;
         var made: Asked = undefined;
-        made.method = if (std.mem.eql(u8, method, "GET")) get else if (std.mem.eql(u8, method, "HEAD")) head else return null;
+        made.method = if (mem.equal(method, "GET")) get else if (mem.equal(method, "HEAD")) head else return null;
         made.scheme = scheme;
         if (!made.readHost(authority, memory)) return null;
         made.target = target;
-        const mark = std.mem.findScalar(u8, target, '?') orelse target.len;
+        const mark = mem.find(target, '?', 0) orelse target.len;
         made.path = target[0..mark];
         made.query = if (mark < target.len) target[mark + 1 ..] else "";
         return if (plain(made.path)) made else null;
@@ -62,22 +63,22 @@ pub const Asked = struct {
         var host: []const u8 = whole;
         self.port = "";
         if (whole[0] == '[') {
-            const end = std.mem.findScalar(u8, whole, ']') orelse return false;
+            const end = mem.find(whole, ']', 0) orelse return false;
             host = whole[0 .. end + 1];
             const behind = whole[end + 1 ..];
             if (behind.len > 0 and behind[0] != ':') return false;
             if (behind.len > 0) self.port = behind[1..];
             // What the key marks as absolute here is no address.
-            const colon = std.mem.findScalar(u8, whole, ':') orelse 0;
+            const colon = mem.find(whole, ':', 0) orelse 0;
             if (colon > 0 and whole[colon - 1] == '.') return false;
-        } else if (std.mem.findScalar(u8, whole, ':')) |colon| {
+        } else if (mem.find(whole, ':', 0)) |colon| {
             host = whole[0..colon];
             self.port = whole[colon + 1 ..];
         }
         self.absolute = host.len > 0 and host[host.len - 1] == '.';
         self.host = if (self.absolute) host[0 .. host.len - 1] else host;
-        const usual: []const u8 = if (std.mem.eql(u8, self.scheme, "https")) "443" else if (std.mem.eql(u8, self.scheme, "http")) "80" else "";
-        self.usual_port = std.mem.eql(u8, self.port, usual);
+        const usual: []const u8 = if (mem.equal(self.scheme, "https")) "443" else if (mem.equal(self.scheme, "http")) "80" else "";
+        self.usual_port = mem.equal(self.port, usual);
         return true;
     }
 };
@@ -89,30 +90,39 @@ pub fn plain(path: []const u8) bool {
     var begins = true;
     var at: usize = 0;
     while (at < path.len) : (at += 1) {
-        const byte = path[at];
-        switch (byte) {
-            0...0x1F, 0x7F, 0xC0 => return false,
-            '/', '\\' => {
-                begins = true;
-                continue;
-            },
-            '.' => if (begins) return false,
-            '%' => {
+        switch (classes[path[at]]) {
+            .data => begins = false,
+            .separator => begins = true,
+            .dot => if (begins) return false,
+            .escape => {
                 if (at + 2 >= path.len) return false;
                 const high = std.fmt.charToDigit(path[at + 1], 16) catch return false;
                 const low = std.fmt.charToDigit(path[at + 2], 16) catch return false;
                 // What it stands for is data: it neither ends nor begins a segment, nor another escape.
-                switch (high << 4 | low) {
-                    0...0x1F, 0x7F, 0xC0, '.', '/', '\\', '%', ';' => return false,
-                    else => at += 2,
-                }
+                const byte = high << 4 | low;
+                if (classes[byte] != .data or byte == ';') return false;
+                at += 2;
+                begins = false;
             },
-            else => {},
+            .odd => return false,
         }
-        begins = false;
     }
     return true;
 }
+
+/// What a byte can do to a path.
+const Class = enum(u8) { data, separator, dot, escape, odd };
+
+const classes: [256]Class = blk: {
+    var made: [256]Class = @splat(.data);
+    for (0..0x20) |control| made[control] = .odd;
+    // Begins what lenient decoders take for a dot or a slash.
+    for ([_]u8{ 0x7F, 0xC0 }) |byte| made[byte] = .odd;
+    for ("/\\") |byte| made[byte] = .separator;
+    made['.'] = .dot;
+    made['%'] = .escape;
+    break :blk made;
+};
 
 const Condition = struct {
     name: []const u8,
@@ -125,7 +135,7 @@ const Condition = struct {
     }
 
     fn fits(self: *const Condition, value: []const u8) bool {
-        return !self.exact or std.mem.eql(u8, self.value, value);
+        return !self.exact or mem.equal(self.value, value);
     }
 
     /// Whether one line of the header fits.
@@ -140,10 +150,10 @@ const Condition = struct {
     /// Whether the first parameter of the name fits, as it is sent.
     fn ofQuery(self: *const Condition, query: []const u8) bool {
         if (query.len == 0) return false;
-        var parameters = std.mem.splitScalar(u8, query, '&');
+        var parameters = mem.split(query, '&');
         while (parameters.next()) |pair| {
-            const end = std.mem.findScalar(u8, pair, '=') orelse pair.len;
-            if (std.mem.eql(u8, pair[0..end], self.name)) {
+            const end = mem.find(pair, '=', 0) orelse pair.len;
+            if (mem.equal(pair[0..end], self.name)) {
                 return self.fits(if (end < pair.len) pair[end + 1 ..] else "");
             }
         }
@@ -331,8 +341,8 @@ pub const Index = struct {
             }
         }
         if (self.below and host.len > 1) {
-            var dot = std.mem.findScalarPos(u8, host, 1, '.');
-            while (dot) |at| : (dot = std.mem.findScalarPos(u8, host, at + 1, '.')) {
+            var dot = mem.find(host, '.', 1);
+            while (dot) |at| : (dot = mem.find(host, '.', at + 1)) {
                 const found = self.hostOf(.below, host[at..]) orelse continue;
                 if (self.inHost(found, asked, request)) |result| return result;
             }
@@ -348,7 +358,7 @@ pub const Index = struct {
         var slot = hashOf(@backingInt(kind), text) & (slots.len - 1);
         while (slots[slot] != 0) : (slot = (slot + 1) & (slots.len - 1)) {
             const host = &self.hosts[slots[slot] - 1];
-            if (host.kind == kind and std.mem.eql(u8, host.text, text)) return host;
+            if (host.kind == kind and mem.equal(host.text, text)) return host;
         }
         return null;
     }
@@ -363,9 +373,9 @@ pub const Index = struct {
         if (host.longest > 0) {
             // The longest first, at the end of each segment.
             var end = path.len;
-            if (end > host.longest) end = std.mem.findScalarLast(u8, path[0 .. host.longest + 1], '/') orelse 0;
+            if (end > host.longest) end = lastSlash(path[0 .. host.longest + 1]);
             var segments: usize = 0;
-            while (end >= host.shortest) : (end = std.mem.findScalarLast(u8, path[0..end], '/') orelse 0) {
+            while (end >= host.shortest) : (end = lastSlash(path[0..end])) {
                 segments += 1;
                 if (segments > most_segments) return .uncertain;
                 const found = self.group(host, true, path[0..end]) orelse continue;
@@ -385,11 +395,21 @@ pub const Index = struct {
         while (slots[slot] != 0) : (slot = (slot + 1) & (slots.len - 1)) {
             const path = &self.paths[slots[slot] - 1];
             const kind: @FieldType(Path, "kind") = if (prefix) .prefix else .exact;
-            if (path.host == number and path.kind == kind and std.mem.eql(u8, path.text, text)) return &self.groups[path.group];
+            if (path.host == number and path.kind == kind and mem.equal(path.text, text)) return &self.groups[path.group];
         }
         return null;
     }
 };
+
+/// The place of the last slash; 0 without any.
+fn lastSlash(path: []const u8) usize {
+    var at = path.len;
+    while (at > 0) {
+        at -= 1;
+        if (path[at] == '/') return at;
+    }
+    return 0;
+}
 
 fn seedOf(host: u16, prefix: bool) u64 {
     return @as(u64, host) << 1 | @intFromBool(prefix);

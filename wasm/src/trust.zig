@@ -1,6 +1,7 @@
 //! Whose word counts: peers by their address, or because they have shown a certificate (`policy.trust`).
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 const Plan = @import("plan.zig").Plan;
 const Properties = @import("decide.zig").Properties;
 const Source = @import("plan.zig").Source;
@@ -23,7 +24,7 @@ pub const Network = struct {
     fn holds(self: Network, address: []const u8) bool {
         if (self.bytes.len != address.len) return false;
         const whole = self.bits / 8;
-        if (!std.mem.eql(u8, self.bytes[0..whole], address[0..whole])) return false;
+        if (!mem.equal(self.bytes[0..whole], address[0..whole])) return false;
         const left: u4 = @intCast(self.bits % 8);
         return left == 0 or (self.bytes[whole] ^ address[whole]) >> @intCast(8 - left) == 0;
     }
@@ -70,7 +71,7 @@ pub fn parse(text: []const u8, into: *[16]u8) ?[]const u8 {
 }
 
 fn parse4(text: []const u8, into: *[4]u8) bool {
-    var parts = std.mem.splitScalar(u8, text, '.');
+    var parts = mem.split(text, '.');
     for (into) |*byte| {
         const part = parts.next() orelse return false;
         if (part.len == 0 or part.len > 3 or (part.len > 1 and part[0] == '0')) return false;
@@ -87,7 +88,7 @@ fn parse4(text: []const u8, into: *[4]u8) bool {
 
 fn parse6(whole: []const u8, into: *[16]u8) ?[]const u8 {
     // Where it holds, behind a percent sign, says nothing of who it is.
-    const text = whole[0 .. std.mem.findScalar(u8, whole, '%') orelse whole.len];
+    const text = whole[0 .. mem.find(whole, '%', 0) orelse whole.len];
     const gap = std.mem.find(u8, text, "::");
     @memset(into, 0);
     if (gap) |at| {
@@ -99,16 +100,16 @@ fn parse6(whole: []const u8, into: *[16]u8) ?[]const u8 {
         @memcpy(into[16 - after ..], tail[0..after]);
     } else if (groups(text, into) != 16) return null;
     const mapped = [_]u8{ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF };
-    return if (std.mem.eql(u8, into[0..12], &mapped)) into[12..16] else into;
+    return if (mem.equal(into[0..12], &mapped)) into[12..16] else into;
 }
 
 /// The number of bytes that the groups of `text` make; null when it is malformed.
 fn groups(text: []const u8, into: *[16]u8) ?usize {
     if (text.len == 0) return 0;
     var size: usize = 0;
-    var parts = std.mem.splitScalar(u8, text, ':');
+    var parts = mem.split(text, ':');
     while (parts.next()) |part| {
-        if (std.mem.findScalar(u8, part, '.') != null) {
+        if (mem.find(part, '.', 0) != null) {
             if (parts.next() != null or size > 12 or !parse4(part, into[size..][0..4])) return null;
             return size + 4;
         }
