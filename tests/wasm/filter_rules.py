@@ -86,7 +86,7 @@ def built(mode: str = "ReleaseSafe") -> Path:
     if not path.exists():
         made = path.with_suffix(f".{os.getpid()}.wasm")
         zig(
-            *("build-exe", "-target", "wasm32-freestanding", "-mcpu=lime1+simd128", "-O", mode, "-fstrip"),
+            *("build-exe", "-target", "wasm32-freestanding", "-mcpu=lime1", "-O", mode, "-fstrip"),
             *("-fno-entry", "-rdynamic"),
             *("--name", "vectors", f"-femit-bin={made}", "--dep", "filter"),
             *(f"-Mroot={ROOT / 'tests' / 'vectors.zig'}", f"-Mfilter={ROOT / 'src' / 'pure_test.zig'}"),

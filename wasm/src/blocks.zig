@@ -12,7 +12,7 @@ const Ref = memory_file.Ref;
 const page = memory_file.page;
 
 /// Bytes of a block; its first four are the next block of the chain, 0 in the last one.
-pub const block_size: usize = 512;
+pub const block_size: usize = 256;
 /// Where the content of a block begins.
 pub const block_start: usize = 4;
 /// Bytes of content of a block.

@@ -15,8 +15,10 @@ const page = memory_file.page;
 
 /// The room for one body in one piece has at most one of so many parts of the store.
 const scratch_part = 8;
-/// Blocks of the store for each set of ghosts: as many ghosts as blocks by four, about as many as entries of 2 KB.
-const blocks_per_set = 16;
+/// Bytes of the store for each bucket; smaller entries make chains of two.
+const bytes_per_bucket = 512;
+/// Bytes of the store for each set of four ghosts: as many ghosts as entries of 2 KB.
+const bytes_per_set = 8192;
 const min_buckets = 1024;
 /// Bytes of a share above which it makes no difference; what is multiplied by it fits into 64 bits.
 const max_share: u64 = 1 << 40;
@@ -45,11 +47,10 @@ pub fn sizeTables(store: *Store, room: usize, largest: usize) ?usize {
             store.scratch_size = wanted;
         }
     }
-    const most_blocks = room / blocks_file.block_size;
-    const buckets = @max(min_buckets, std.math.floorPowerOfTwo(usize, @max(1, most_blocks)));
+    const buckets = @max(min_buckets, std.math.floorPowerOfTwo(usize, @max(1, room / bytes_per_bucket)));
     const old_buckets = if (store.tables == 0) 0 else @as(usize, store.index.mask) + 1;
     // One growth at a time: a plan that comes while buckets are still moving makes do with the present table.
-    const sets = most_blocks / blocks_per_set + 1;
+    const sets = room / bytes_per_set + 1;
     const bytes = pages(buckets * @sizeOf(Ref) + sets * Ghosts.set_size) * page;
     const counted = @min(wanted, store.scratch_size) + bytes;
     if (old_buckets > 0 and (buckets <= old_buckets or store.index.moving())) return counted;
