@@ -1,10 +1,9 @@
 //! Blocks of one size, chained: what every object is kept in.
 //!
 //! With one size nothing fragments, and no class of sizes keeps memory that another one needs. The price is half a
-//! block for each object and a short hop for each block that is copied; decision 25 has the numbers.
+//! block for each object and a short hop for each block that is copied; decision 28 has the numbers.
 
-const std = @import("std");
-const equal = @import("equal.zig").equal;
+const bytes = @import("bytes.zig");
 const memory_file = @import("memory.zig");
 
 const Memory = memory_file.Memory;
@@ -130,11 +129,11 @@ pub const Reader = struct {
         }
     }
 
-    pub fn equals(self: *Reader, bytes: []const u8) bool {
+    pub fn equals(self: *Reader, other: []const u8) bool {
         var done: usize = 0;
-        while (done < bytes.len) {
-            const part = self.piece(bytes.len - done);
-            if (!equal(part, bytes[done..][0..part.len])) return false;
+        while (done < other.len) {
+            const part = self.piece(other.len - done);
+            if (!bytes.equal(part, other[done..][0..part.len])) return false;
             done += part.len;
         }
         return true;

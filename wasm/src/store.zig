@@ -21,7 +21,6 @@ const Blocks = blocks_file.Blocks;
 const Entry = entry_file.Entry;
 const Fill = fills_file.Fill;
 const Pool = s3fifo.Pool;
-const Reader = blocks_file.Reader;
 const Ref = memory_file.Ref;
 const Slots = slots_file.Slots;
 const page = memory_file.page;
@@ -224,7 +223,7 @@ pub const Store = struct {
     /// Begins to take in an answer; its body follows by `append`.
     pub fn begin(self: *Store, answer: *const Answer, now_ms: i64) Refusal!Handle {
         self.now = now_ms;
-        return self.tryBegin(answer) catch |refusal| {
+        return arriving.begin(self, answer) catch |refusal| {
             self.statistics.refusals += 1;
             return refusal;
         };
@@ -235,7 +234,7 @@ pub const Store = struct {
         const fill = self.fills.get(handle) orelse return false;
         const entry = Entry.get(self.memory, fill.entry);
         const length = @as(u64, entry.body) + chunk.len;
-        if (length > self.largest or length > fill.expected orelse length or !self.write(fill, chunk)) {
+        if (length > self.largest or length > fill.expected orelse length or !arriving.write(self, fill, chunk)) {
             self.giveUp(fill);
             return false;
         }
@@ -294,105 +293,8 @@ pub const Store = struct {
         return statistics;
     }
 
-    fn tryBegin(self: *Store, answer: *const Answer) Refusal!Handle {
-        if (self.blocks.limit == 0) return error.Disabled;
-        const shape = try arriving.measure(answer);
-        const number = self.poolOf(answer.pool);
-        if (number == shares_file.none) return error.TooLarge;
-        const pool = &self.pools[number];
-        const body = answer.length orelse 0;
-        if (body > self.largest or shape.head > self.largest) return error.TooLarge;
-        const count = blocks_file.needed(@sizeOf(Entry) + shape.head + @as(usize, @intCast(body)));
-        if (count > pool.limit) return error.TooLarge;
-        for (&self.fills.places) |*fill| {
-            if (fill.entry == 0 or !arriving.same(self.memory, fill.entry, answer)) continue;
-            if (!fill.idle(self.now)) return error.Same;
-            self.giveUp(fill);
-        }
-        if (!self.spare(pool, count)) return error.Busy;
-        const fill = self.fills.place(self.now) orelse return error.Busy;
-        if (fill.entry != 0) self.giveUp(fill);
-
-        const ref = self.takeBlock(pool) orelse return error.Busy;
-        pool.fills += 1;
-        pool.filling += 1;
-        self.fills.open += 1;
-        fill.* = .{
-            .generation = fill.generation,
-            .entry = ref,
-            .last = ref,
-            .at = @sizeOf(Entry) + 2 * answer.labels.len,
-            .expected = answer.length,
-            .touched = self.now,
-        };
-        arriving.start(Entry.get(self.memory, ref), answer, &shape, number);
-        if (!self.writeHead(fill, answer)) {
-            self.giveUp(fill);
-            return error.Busy;
-        }
-        return self.fills.handle(fill);
-    }
-
-    fn poolOf(self: *const Store, share: u16) u16 {
-        if (share == common) return 0;
-        return if (share < self.share_count) self.shares[share] else shares_file.none;
-    }
-
-    /// Whether the pool has so many blocks for one more fill: all fills together have half of it, a single one the whole.
-    /// Those to which nothing comes any more give way.
-    fn spare(self: *Store, pool: *Pool, count: usize) bool {
-        for (&self.fills.places) |*fill| {
-            if (pool.fills == 0 or pool.filling + count <= pool.limit / 2) return true;
-            if (fill.entry == 0 or !fill.idle(self.now)) continue;
-            if (&self.pools[Entry.get(self.memory, fill.entry).pool] == pool) self.giveUp(fill);
-        }
-        return pool.fills == 0 or pool.filling + count <= pool.limit / 2;
-    }
-
-    /// What stands before the body, in the order of entry.zig.
-    fn writeHead(self: *Store, fill: *Fill, answer: *const Answer) bool {
-        if (!self.write(fill, answer.material)) return false;
-        for (answer.vary) |varied| {
-            const length: u32 = if (varied.value) |value| @intCast(value.len) else entry_file.absent;
-            if (!self.write(fill, &.{@intCast(varied.name.len)}) or !self.write(fill, varied.name) or
-                !self.write(fill, std.mem.asBytes(&length)) or !self.write(fill, varied.value orelse "")) return false;
-        }
-        for (answer.fields) |field| {
-            const sizes = [2]u32{ @intCast(field.name.len), @intCast(field.value.len) };
-            if (!self.write(fill, std.mem.asBytes(&sizes))) return false;
-        }
-        for (answer.fields) |field| {
-            if (!self.write(fill, field.name) or !self.write(fill, "\x00") or
-                !self.write(fill, field.value) or !self.write(fill, "\x00")) return false;
-        }
-        return true;
-    }
-
-    /// Writes behind what the fill has; false when there is no room.
-    fn write(self: *Store, fill: *Fill, bytes: []const u8) bool {
-        var done: usize = 0;
-        while (done < bytes.len) {
-            if (fill.at == blocks_file.block_size) {
-                const entry = Entry.get(self.memory, fill.entry);
-                const pool = &self.pools[entry.pool];
-                if (pool.fills > 1 and pool.filling >= pool.limit / 2) return false;
-                const ref = self.takeBlock(pool) orelse return false;
-                self.blocks.next(fill.last).* = ref;
-                fill.last = ref;
-                fill.at = blocks_file.block_start;
-                entry.blocks += 1;
-                pool.filling += 1;
-            }
-            const count = @min(bytes.len - done, blocks_file.block_size - fill.at);
-            @memcpy((self.memory.bytes(fill.last) + fill.at)[0..count], bytes[done..][0..count]);
-            fill.at += count;
-            done += count;
-        }
-        return true;
-    }
-
     /// One more block for a pool, for which others of it go when it has its share.
-    fn takeBlock(self: *Store, pool: *Pool) ?Ref {
+    pub fn takeBlock(self: *Store, pool: *Pool) ?Ref {
         for (0..max_victims) |_| {
             if (pool.used < pool.limit) {
                 if (self.blocks.take()) |ref| {
@@ -445,7 +347,7 @@ pub const Store = struct {
         self.statistics.entries -= 1;
     }
 
-    fn giveUp(self: *Store, fill: *Fill) void {
+    pub fn giveUp(self: *Store, fill: *Fill) void {
         const entry = Entry.get(self.memory, fill.entry);
         const pool = &self.pools[entry.pool];
         pool.filling -= entry.blocks;
