@@ -16,7 +16,13 @@ COPY wasm wasm
 COPY sidecar sidecar
 RUN python -m pip --python /opt/meshcache/bin/python install --no-cache-dir --no-compile . \
     && /opt/meshcache/bin/python -m compileall -q /opt/meshcache/lib \
-    && ln -s "$(/opt/meshcache/bin/meshcache wasm path)" /opt/meshcache/meshcache.wasm
+    && ln -s "$(/opt/meshcache/bin/meshcache wasm path)" /opt/meshcache/meshcache.wasm \
+    && cp /opt/meshcache/meshcache.wasm /plugin.wasm
+
+# The filter alone, for meshes that fetch modules as images:
+#   docker build --target filter -t meshcache-filter:0.1.0 .
+FROM scratch AS filter
+COPY --from=build /plugin.wasm /plugin.wasm
 
 FROM python:${PYTHON}
 # No installer in the image that runs, nor what could bring one back: what it holds is what was built above.

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import os
 import re
+import shutil
+import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import meshcache
+from filter_module import built_filter
+from meshcache.wasm import building
 
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -82,8 +89,17 @@ def test_constraints_pin_what_is_declared():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = declared([line for line in lines if line and not line.startswith("#")])
     extras = PROJECT["optional-dependencies"]
-    everything = [*PROJECT["dependencies"], *extras["dev"], *extras["envoy"], *PYPROJECT["build-system"]["requires"]]
+    everything = [*PROJECT["dependencies"], *PYPROJECT["build-system"]["requires"]]
+    everything += [line for extra in extras.values() for line in extra]
     assert declared(everything) <= pinned
+
+
+def test_the_compiler_is_one_and_the_same_everywhere():
+    line = f"ziglang=={building.ZIG}"
+    assert line in PYPROJECT["build-system"]["requires"]
+    assert line in PROJECT["optional-dependencies"]["dev"]
+    assert line in (ROOT / "constraints.txt").read_text().splitlines()
+    assert f"'{line}'" in (ROOT / "Makefile").read_text()
 
 
 def test_the_version_is_the_packages_own():
@@ -92,7 +108,57 @@ def test_the_version_is_the_packages_own():
     assert importlib.metadata.version("meshcache") == meshcache.__version__
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "istio/injection-values.yaml", "docs/istio.md"])
+@pytest.mark.parametrize(
+    "name", ["Dockerfile", "istio/injection-values.yaml", "istio/base/filter.yaml", "docs/istio.md"]
+)
 def test_images_are_named_by_that_version(name):
-    found = set(re.findall(r"\bmeshcache:([0-9][\w.-]*)", (ROOT / name).read_text()))
+    found = set(re.findall(r"\bmeshcache(?:-filter)?:([0-9][\w.-]*)", (ROOT / name).read_text()))
     assert found == {meshcache.__version__}
+
+
+def hatch(folder: Path, target: str) -> Path:
+    """Build `target` of the sources in `folder`, as pip would; the file."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder / "out")]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = (folder / "out").iterdir()
+    return built
+
+
+def copied(folder: Path) -> Path:
+    """The sources as git has them, in so far as they are the package's."""
+    for name in ("sidecar", "wasm", "policies"):
+        unbuilt = shutil.ignore_patterns("*.wasm", "__pycache__")
+        shutil.copytree(ROOT / name, folder / name, ignore=unbuilt)
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_filter_is_in_a_wheel_of_a_source_distribution_of_the_sources(tmp_path):
+    sdist = hatch(copied(tmp_path / "clone"), "sdist")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+        assert {"wasm/src/main.zig", "hatch_build.py"} <= names
+        assert not [name for name in names if name.endswith(".wasm")]
+        archive.extractall(tmp_path, filter="data")
+    wheel = hatch(tmp_path / sdist.name.removesuffix(".tar.gz"), "wheel")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        module = archive.read("meshcache/wasm/meshcache.wasm")
+        assert archive.read("meshcache/wasm/src/main.zig") == (ROOT / "wasm" / "src" / "main.zig").read_bytes()
+    assert module == built_filter().read_bytes()
+
+
+@pytest.mark.slow
+def test_a_build_that_fails_says_so_in_a_line(tmp_path):
+    folder = copied(tmp_path / "clone")
+    (folder / "wasm" / "src" / "main.zig").write_text("nonsense")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "main.zig:1:1: error" in done.stderr
+    assert done.stderr.splitlines()[-1] == f"meshcache: zig 0.17.1 does not compile {folder}/wasm/src/main.zig"

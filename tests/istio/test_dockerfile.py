@@ -34,7 +34,7 @@ def argument(name):
 
 def test_there_is_a_build_stage_from_which_only_the_environment_is_taken():
     stages = [value for name, value in instructions() if name == "FROM"]
-    assert len(stages) == 2
+    assert len(stages) == 3
     assert stages[0].endswith(" AS build")
     copies = [value for name, value in last_stage() if name == "COPY"]
     assert copies == ["--from=build /opt/meshcache /opt/meshcache", "policies /etc/meshcache/policies"]
@@ -44,7 +44,23 @@ def test_the_base_is_a_slim_python_by_tag():
     (tag,) = (value.removeprefix("PYTHON=") for name, value in instructions() if name == "ARG")
     # With the patch release: what was built once is what is built again.
     assert re.fullmatch(r"3\.11\.\d+-slim-[a-z]+", tag)
-    assert all(value.split()[0] == "python:${PYTHON}" for name, value in instructions() if name == "FROM")
+    bases = [value.split()[0] for name, value in instructions() if name == "FROM"]
+    assert bases == ["python:${PYTHON}", "scratch", "python:${PYTHON}"]
+
+
+def test_the_filter_is_an_image_of_one_file_and_lies_at_a_fixed_place_in_the_other():
+    (copy,) = (value for name, value in instructions() if name == "COPY" and value.endswith("plugin.wasm"))
+    assert copy == "--from=build /plugin.wasm /plugin.wasm"
+    (built,) = (value for name, value in instructions() if name == "RUN" and "pip --python" in value)
+    assert 'ln -s "$(/opt/meshcache/bin/meshcache wasm path)" /opt/meshcache/meshcache.wasm' in built
+
+
+def test_what_is_built_from_is_in_the_context():
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    build = instructions()[: -len(last_stage())]
+    sources = [part for name, value in build if name == "COPY" and "--from" not in value for part in value.split()[:-1]]
+    assert {"wasm", "hatch_build.py", "sidecar"} <= set(sources)
+    assert {f"!{source}" for source in sources} <= set(ignored)
 
 
 def test_it_runs_as_a_numeric_user_that_is_not_root():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import time
@@ -78,6 +79,13 @@ def test_there_is_no_installer_and_no_compiler_in_it(container):
         assert f"No module named '{module}'" in python(container, f"import {module}").stderr
     found = python(container, "import shutil; print(*filter(None, map(shutil.which, ['pip', 'gcc', 'cc', 'make'])))")
     assert (found.returncode, found.stdout.strip()) == (0, "")
+
+
+def test_the_filter_is_in_it_at_a_fixed_place(container):
+    told = docker("exec", container, "meshcache", "wasm", "path", "--json")
+    assert told.returncode == 0, told.stderr
+    code = "import hashlib; print(hashlib.sha256(open('/opt/meshcache/meshcache.wasm', 'rb').read()).hexdigest())"
+    assert json.loads(told.stdout)["sha256"] == python(container, code).stdout.strip()
 
 
 def test_its_own_user_is_not_root(image):
