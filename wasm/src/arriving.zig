@@ -2,8 +2,8 @@
 
 const std = @import("std");
 const blocks = @import("blocks.zig");
-const bytes = @import("bytes.zig");
 const entry_file = @import("entry.zig");
+const equal = @import("equal.zig").equal;
 const fills = @import("fills.zig");
 const memory_file = @import("memory.zig");
 const s3fifo = @import("s3fifo.zig");
@@ -190,7 +190,7 @@ fn same(memory: *const Memory, ref: Ref, answer: *const Answer) bool {
     for (answer.vary) |varied| {
         var buffer: [entry_file.max_vary_name]u8 = undefined;
         const head = variant.next(&reader, &buffer);
-        if (!bytes.equal(head.name, varied.name)) return false;
+        if (!equal(head.name, varied.name)) return false;
         if (!variant.valueEquals(&reader, head.length, varied.value)) return false;
     }
     return true;

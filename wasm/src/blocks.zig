@@ -3,7 +3,7 @@
 //! With one size nothing fragments, and no class of sizes keeps memory that another one needs. The price is half a
 //! block for each object and a short hop for each block that is copied; decision 28 has the numbers.
 
-const bytes = @import("bytes.zig");
+const equal = @import("equal.zig").equal;
 const memory_file = @import("memory.zig");
 
 const Memory = memory_file.Memory;
@@ -133,7 +133,7 @@ pub const Reader = struct {
         var done: usize = 0;
         while (done < other.len) {
             const part = self.piece(other.len - done);
-            if (!bytes.equal(part, other[done..][0..part.len])) return false;
+            if (!equal(part, other[done..][0..part.len])) return false;
             done += part.len;
         }
         return true;

@@ -3,8 +3,8 @@
 
 const std = @import("std");
 const blocks = @import("blocks.zig");
-const bytes = @import("bytes.zig");
 const entry_file = @import("entry.zig");
+const equal = @import("equal.zig").equal;
 const memory_file = @import("memory.zig");
 
 const Entry = entry_file.Entry;
@@ -57,7 +57,7 @@ pub fn compare(memory: *const Memory, first: Ref, second: Ref) Comparison {
         var right_buffer: [entry_file.max_vary_name]u8 = undefined;
         const left_head = next(&left, &left_buffer);
         const right_head = next(&right, &right_buffer);
-        if (!bytes.equal(left_head.name, right_head.name)) return .other_names;
+        if (!equal(left_head.name, right_head.name)) return .other_names;
         if (left_head.length != right_head.length) {
             found = .other_values;
             left.skip(present(left_head.length));
@@ -85,17 +85,17 @@ fn present(length: u32) usize {
 
 /// Reads the same number of bytes from both and compares them.
 fn sameBytes(left: *Reader, right: *Reader, length: usize) bool {
-    var found = true;
+    var all = true;
     var rest = length;
     while (rest > 0) {
         const part = left.piece(rest);
         var done: usize = 0;
         while (done < part.len) {
             const other = right.piece(part.len - done);
-            found = found and bytes.equal(part[done..][0..other.len], other);
+            all = all and equal(part[done..][0..other.len], other);
             done += other.len;
         }
         rest -= part.len;
     }
-    return found;
+    return all;
 }
