@@ -4,7 +4,7 @@ const mem = @import("bytes.zig");
 const fields = @import("fields.zig");
 const key = @import("key.zig");
 const plans = @import("plan.zig");
-const route = @import("route.zig");
+const Asked = @import("asked.zig").Asked;
 const Plan = plans.Plan;
 pub const Shown = plans.Shown;
 
@@ -86,7 +86,7 @@ fn certain(
     properties: *const Properties,
 ) key.Error!Decision {
     if (request.has.contains(.special)) return .hand_on;
-    const asked = route.Asked.of(request, &scratch.host) orelse return .hand_on;
+    const asked = Asked.of(request, &scratch.host) orelse return .hand_on;
     const target = switch (plan.routes.find(&asked, request)) {
         .none => return .{ .skip = .{ .why = .no_route, .tag = plan.no_route } },
         .uncertain => return .hand_on,
@@ -118,7 +118,7 @@ fn certain(
 const Finding = struct {
     plan: *const Plan,
     request: *const fields.View,
-    asked: *const route.Asked,
+    asked: *const Asked,
     properties: *const Properties,
     memory: []u8,
     /// The material, from `most_head` on; what it begins with is put before that.

@@ -39,7 +39,7 @@ pub fn xxh3(input: *const [16]u8, seed: u64) u64 {
 }
 
 /// Both halves of a product, laid on one another.
-pub fn fold(one: u64, other: u64) u64 {
+fn fold(one: u64, other: u64) u64 {
     const product = @as(u128, one) * other;
     return @as(u64, @truncate(product)) ^ @as(u64, @truncate(product >> 64));
 }

@@ -5,7 +5,7 @@ const mem = @import("bytes.zig");
 const fields = @import("fields.zig");
 const normal = @import("normal.zig");
 const plans = @import("plan.zig");
-const Asked = @import("route.zig").Asked;
+const Asked = @import("asked.zig").Asked;
 const Source = plans.Source;
 const Writer = fields.Writer;
 

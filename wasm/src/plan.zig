@@ -82,7 +82,7 @@ pub const Plan = struct {
 
 /// Memory that `decode` needs at most for a plan of so many bytes.
 pub fn room(length: usize) usize {
-    return 3 * @sizeOf(usize) * length + 4096;
+    return 2 * @sizeOf(usize) * length + 4096;
 }
 
 /// Reads `bytes` into `arena`, of at least `room(bytes.len)` bytes, to which the plan and all it holds belong.

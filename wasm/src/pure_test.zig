@@ -1,6 +1,7 @@
 //! All that needs no host, under one name for the tests.
 
 pub const arm = @import("arm.zig");
+pub const asked = @import("asked.zig");
 pub const bytes = @import("bytes.zig");
 pub const bins = @import("bins.zig");
 pub const decide = @import("decide.zig");

@@ -3,126 +3,13 @@
 const std = @import("std");
 const mem = @import("bytes.zig");
 const fields = @import("fields.zig");
-const hash = @import("hash.zig");
 const plans = @import("plan.zig");
+const Asked = @import("asked.zig").Asked;
 const Plan = plans.Plan;
 const Source = plans.Source;
 
-const get = 1;
-const head = 2;
-
-/// `LONGEST_AUTHORITY`.
-const authority_longest = 253 + 1 + ":65535".len;
-
 /// Paths of more segments than this within the longest prefix are handed on.
 const most_segments = 64;
-
-/// What of a request is looked at for its route and its key.
-pub const Asked = struct {
-    /// `get` or `head`.
-    method: u8,
-    scheme: []const u8,
-    /// In lower case, without the dot of a fully qualified name.
-    host: []const u8,
-    /// Empty when there is none.
-    port: []const u8,
-    /// Whether the port is the one that the scheme has anyway.
-    usual_port: bool,
-    /// Whether the host is written with the dot of a fully qualified name.
-    absolute: bool,
-    /// Path with query.
-    target: []const u8,
-    path: []const u8,
-    query: []const u8,
-
-    /// Null for what is not certain: other methods, odd hosts, paths that may mean another one to an origin.
-    /// `memory` is for the host.
-    pub fn of(request: *const fields.View, memory: *[authority_longest]u8) ?Asked {
-        const method = request.method orelse return null;
-        const authority = request.authority orelse return null;
-        const target = request.path orelse return null;
-        const scheme = request.scheme orelse return null;
-        var made: Asked = undefined;
-        made.method = if (mem.equal(method, "GET")) get else if (mem.equal(method, "HEAD")) head else return null;
-        made.scheme = scheme;
-        if (!made.readHost(authority, memory)) return null;
-        made.target = target;
-        const mark = mem.find(target, '?', 0) orelse target.len;
-        made.path = target[0..mark];
-        made.query = if (mark < target.len) target[mark + 1 ..] else "";
-        return if (plain(made.path)) made else null;
-    }
-
-    fn readHost(self: *Asked, authority: []const u8, memory: *[authority_longest]u8) bool {
-        if (authority.len == 0 or authority.len > authority_longest) return false;
-        for (authority, memory[0..authority.len]) |byte, *lower| {
-            if (byte >= 0x80) return false;
-            lower.* = std.ascii.toLower(byte);
-        }
-        const whole = memory[0..authority.len];
-        var host: []const u8 = whole;
-        self.port = "";
-        if (whole[0] == '[') {
-            const end = mem.find(whole, ']', 0) orelse return false;
-            host = whole[0 .. end + 1];
-            const behind = whole[end + 1 ..];
-            if (behind.len > 0 and behind[0] != ':') return false;
-            if (behind.len > 0) self.port = behind[1..];
-            // What the key marks as absolute here is no address.
-            const colon = mem.find(whole, ':', 0) orelse 0;
-            if (colon > 0 and whole[colon - 1] == '.') return false;
-        } else if (mem.find(whole, ':', 0)) |colon| {
-            host = whole[0..colon];
-            self.port = whole[colon + 1 ..];
-        }
-        self.absolute = host.len > 0 and host[host.len - 1] == '.';
-        self.host = if (self.absolute) host[0 .. host.len - 1] else host;
-        const usual: []const u8 = if (mem.equal(self.scheme, "https")) "443" else if (mem.equal(self.scheme, "http")) "80" else "";
-        self.usual_port = mem.equal(self.port, usual);
-        return true;
-    }
-};
-
-/// Whether no origin can take `path` for another one: then it is not `ambiguous` (engine/paths.py), which knows more
-/// that are not.
-pub fn plain(path: []const u8) bool {
-    if (path.len == 0 or path[0] != '/') return false;
-    var begins = true;
-    var at: usize = 0;
-    while (at < path.len) : (at += 1) {
-        switch (classes[path[at]]) {
-            .data => begins = false,
-            .separator => begins = true,
-            .dot => if (begins) return false,
-            .escape => {
-                if (at + 2 >= path.len) return false;
-                const high = std.fmt.charToDigit(path[at + 1], 16) catch return false;
-                const low = std.fmt.charToDigit(path[at + 2], 16) catch return false;
-                // What it stands for is data: it neither ends nor begins a segment, nor another escape.
-                const byte = high << 4 | low;
-                if (classes[byte] != .data or byte == ';') return false;
-                at += 2;
-                begins = false;
-            },
-            .odd => return false,
-        }
-    }
-    return true;
-}
-
-/// What a byte can do to a path.
-const Class = enum(u8) { data, separator, dot, escape, odd };
-
-const classes: [256]Class = blk: {
-    var made: [256]Class = @splat(.data);
-    for (0..0x20) |control| made[control] = .odd;
-    // Begins what lenient decoders take for a dot or a slash.
-    for ([_]u8{ 0x7F, 0xC0 }) |byte| made[byte] = .odd;
-    for ("/\\") |byte| made[byte] = .separator;
-    made['.'] = .dot;
-    made['%'] = .escape;
-    break :blk made;
-};
 
 const Condition = struct {
     name: []const u8,
@@ -417,22 +304,15 @@ fn seedOf(host: u16, prefix: bool) u64 {
 
 /// Only for tables whose items are the plan's, so that nobody can make many of them collide.
 fn hashOf(seed: u64, text: []const u8) u32 {
-    var state = (seed +% 1) *% 0x9E3779B97F4A7C15 ^ text.len;
+    const odd = 0x9E3779B97F4A7C15;
+    var state = (seed +% 1) *% odd ^ text.len;
     var left = text;
     while (left.len >= 8) : (left = left[8..]) {
-        state = hash.fold(state ^ std.mem.readInt(u64, left[0..8], .little), 0xD6E8FEB86659FD93);
+        state = (state ^ std.mem.readInt(u64, left[0..8], .little)) *% odd;
+        state ^= state >> 29;
     }
     var last: u64 = 0;
     for (left) |byte| last = last << 8 | byte;
-    state = hash.fold(state ^ last, 0xD6E8FEB86659FD93);
+    state = (state ^ last) *% odd;
     return @truncate(state ^ state >> 32);
-}
-
-test "plain paths" {
-    for ([_][]const u8{ "/", "//", "/a/b.c", "/a%20b/%C3%A9", "/a;b=c/d..", "/a\xC3\xA9" }) |path| {
-        try std.testing.expect(plain(path));
-    }
-    for ([_][]const u8{ "", "a", "/.", "/a/../b", "/a/.b", "/%2e", "/a%2fb", "/a%", "/a%1", "/a%zz", "/a\x7F", "/a\\..", "/a%00" }) |path| {
-        try std.testing.expect(!plain(path));
-    }
 }

@@ -134,7 +134,7 @@ export fn repeat(length: usize, times: usize) usize {
 
 /// Whether the path in the input is plain.
 export fn plain(length: usize) u32 {
-    return @intFromBool(filter.route.plain(input[0..length]));
+    return @intFromBool(filter.asked.plain(input[0..length]));
 }
 
 /// The input holds a field's name and its value; gives the length of its normal form, -1 when there is none here.
