@@ -29,6 +29,7 @@ class Hit:
     age_ms: int = 1000
     size: int = 500
     route: str = "route"
+    missing: str = ""
     counted: CountedExperiment = ONE
     cost: float = 0.0
 
@@ -39,7 +40,7 @@ def batch(worker: int, sequence: int, hits: Iterable[Hit]) -> bytes:
     arms: dict[tuple[ExperimentTag, int], list[Hit]] = {}
     for hit in hits:
         named = hit.counted.arms[hit.arm] if hit.unit else ""
-        plain.setdefault(PlainTag(hit.route, named, "policy"), []).append(hit)
+        plain.setdefault(PlainTag(hit.route, named, "policy", hit.missing), []).append(hit)
         if hit.unit:
             arms.setdefault((ExperimentTag(hit.counted, round(hit.cost * 1e6)), hit.arm), []).append(hit)
     made = Batch(

@@ -140,6 +140,14 @@ async def test_requests_past_the_sidecar_are_counted_by_why(pod: Pod) -> None:
     assert pod.metrics.get("requests_total", ("bypass", "route-not-cached", "", "route", "")) == 5
 
 
+async def test_requests_without_a_unit_are_told_apart(pod: Pod) -> None:
+    await pod.numbers.take(batch(1, 1, [Hit(missing="e"), Hit(missing="e", stale=True), Hit(), Hit(missing="f")]))
+    await pod.restart()
+    await pod.numbers.take(batch(1, 2, [Hit(missing="e")]))
+    assert [pod.metrics.get("missing_units_total", (name,)) for name in ("e", "f")] == [3, 1]
+    assert pod.hits(arm="") == 4
+
+
 async def test_workers_and_filters_are_added_up(pod: Pod) -> None:
     worker = BookFiles(pod.data, 0).open({"e": ONE})[0]["e"]
     worker.count(Exposure("e", 0, UNITS[0]), Observation(latency=0.02, origin_requests=1), pod.clock)

@@ -28,9 +28,9 @@ COUNTED = st.builds(
 )
 
 
-@given(NAMES, NAMES, NAMES)
-def test_a_plain_tag_comes_back(route: str, arm: str, policy: str) -> None:
-    assert decode_plain(encode_plain(route, arm, policy)) == PlainTag(route, arm, policy)
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_a_plain_tag_comes_back(route: str, arm: str, policy: str, missing: str) -> None:
+    assert decode_plain(encode_plain(route, arm, policy, missing)) == PlainTag(route, arm, policy, missing)
 
 
 @given(COUNTED, st.integers(0, 10**12))

@@ -93,7 +93,7 @@ def agrees(snapshot: Snapshot, request: Request, rule: Rule) -> None:
         assert reason in (None, BypassReason.PRECONDITION)
         assert selection.policy is None
         assert bool(selection.route) is (rule.what == NOT_CACHED)
-        assert decode_plain(rule.tag) == (selection.route, "", "")
+        assert decode_plain(rule.tag) == (selection.route, "", "", "")
         return
     assert rule.what == LOOKED_UP
     assert reason is None
@@ -104,7 +104,7 @@ def agrees(snapshot: Snapshot, request: Request, rule: Rule) -> None:
     assert policy is not None
     assert rule.material == key.material
     assert (rule.arm, rule.policy) == (chosen.arm, policy.name)
-    assert decode_plain(rule.tag) == (chosen.route, chosen.arm, policy.name)
+    assert decode_plain(rule.tag) == (chosen.route, chosen.arm, policy.name, "".join(chosen.missing))
     assert rule.largest == min(policy.tiers.hot.max_object_bytes, SETTINGS.largest)
     assert policy.tiers.hot.ttl > 0
     assert not policy.freshness.ignore

@@ -160,14 +160,16 @@ class FilterBooks:
 
 def _added(plain: Sequence[Plain], counts: Sequence[PlainCounts], now: float) -> list[Plain]:
     """Totals with more counts; those beyond the bound are one."""
-    found = {(one.route, one.arm): one for one in plain}
+    found = {(one.route, one.arm, one.missing): one for one in plain}
     for more in counts:
-        place = more.tag.route, more.tag.arm
+        place = more.tag.route, more.tag.arm, more.tag.missing
         if place not in found and len(found) >= MOST_PLAIN:
-            place = OTHER, OTHER
-        before = found.get(place) or Plain(*place)
+            place = OTHER, OTHER, ""
+        route, arm, missing = place
+        before = found.get(place) or Plain(route, arm)
         found[place] = Plain(
-            *place,
+            route,
+            arm,
             before.fresh + more.fresh,
             before.stale + more.stale,
             before.not_modified + more.not_modified,
@@ -175,6 +177,7 @@ def _added(plain: Sequence[Plain], counts: Sequence[PlainCounts], now: float) ->
             before.age_ms + more.age_ms,
             before.passed + more.passed,
             now,
+            missing,
         )
     return list(found.values())
 

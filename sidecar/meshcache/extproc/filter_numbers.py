@@ -58,7 +58,7 @@ class FilterNumbers:
         self._books = FilterBooks(data, clock)
         self._threads = Threads("filter numbers", 1, longest_queue=_LONGEST_QUEUE)
         self._beginning: asyncio.Task[None] | None = None
-        self._reported: dict[tuple[str, str], Plain] = {}
+        self._reported: dict[tuple[str, str, str], Plain] = {}
         self._unbooked: dict[str, int] = {}
         self._failing = False
 
@@ -118,10 +118,13 @@ class FilterNumbers:
         """Bring the metrics to the totals."""
         for now in self._books.totals:
             labels = now.route, now.arm
-            before = self._reported.get(labels) or Plain(*labels)
+            before = self._reported.get((*labels, now.missing)) or Plain(*labels)
             if before is now:
                 continue
-            self._reported[labels] = now
+            self._reported[*labels, now.missing] = now
+            hits = now.fresh - before.fresh + now.stale - before.stale
+            if now.missing and hits:
+                self._metrics.inc("missing_units_total", (now.missing,), hits)
             for metric, named, count in (
                 ("requests_total", (Decision.HIT, "", TIER_IN_ENVOY, *labels), now.fresh - before.fresh),
                 ("requests_total", (Decision.STALE_SWR, "", TIER_IN_ENVOY, *labels), now.stale - before.stale),

@@ -46,7 +46,7 @@ class Worker(msgspec.Struct, array_like=True):
 
 
 class Plain(msgspec.Struct, array_like=True):
-    """All requests of a route and arm that Envoy has dealt with by itself."""
+    """All requests of a route and arm that Envoy has dealt with by itself, those without a unit apart."""
 
     route: str
     arm: str
@@ -58,6 +58,8 @@ class Plain(msgspec.Struct, array_like=True):
     passed: int = 0
     seen: float = 0.0
     """When the last of them was told, in Unix seconds."""
+    missing: str = ""
+    """The experiment for which they carry no unit."""
 
 
 class Change(msgspec.Struct, array_like=True):

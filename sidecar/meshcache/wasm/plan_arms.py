@@ -88,7 +88,7 @@ class Places:
         if policy is None or not expressible(policy) or not (_shows(selection.arm) and _shows(policy.name)):
             return NOWHERE
         try:
-            tag = encode_plain(selection.route, selection.arm, policy.name)
+            tag = encode_plain(selection.route, selection.arm, policy.name, "+".join(selection.missing))
         except ValueError:
             return NOWHERE
         made = Writer()
@@ -114,7 +114,7 @@ class Places:
             made.text(value.encode("latin-1"))
             made.u16(places[arm])
         made.u8(mode)
-        made.u16(places[layer.everybody or 0])
+        made.u16(self._arm(layer, 0, missing=True) if layer.everybody is None else places[layer.everybody])
         made.raw(units)
         made.u16(len(places))
         for arm, place in enumerate(places):
@@ -134,11 +134,14 @@ class Places:
         self._experiments.append(made.done())
         return len(self._experiments) - 1
 
-    def _arm(self, layer: Layer, place: int) -> int:
+    def _arm(self, layer: Layer, place: int, *, missing: bool = False) -> int:
         experiment = layer.experiment
         arm = experiment.arms[place]
         home = namespace(experiment.route, experiment.name, arm.name)
-        return self.of(Selection(route=experiment.route, policy=arm.policy, arm=arm.name, namespace=home))
+        without = (experiment.name,) if missing else ()
+        return self.of(
+            Selection(route=experiment.route, policy=arm.policy, arm=arm.name, namespace=home, missing=without)
+        )
 
     def _units(self, layer: Layer) -> tuple[int, bytes]:
         """How the arm comes about, and the units by which it does."""

@@ -3,7 +3,7 @@
 To the filter a tag is opaque: bytes that it copies into its batches (`numbers`). Here they get their meaning. Two tags
 of equal bytes are one tag: whoever makes a plan keeps each once.
 
-    plain tag       "P1" | route | arm | policy
+    plain tag       "P1" | route | arm | policy | experiment for which no unit is carried
     experiment tag  "X1" | experiment | uid | spec hash | u64 epoch | u64 cost | u8 n | n * arm
 
 Little endian; a text is a u16 length and so many bytes of UTF-8.
@@ -32,6 +32,8 @@ class PlainTag(NamedTuple):
     route: str
     arm: str
     policy: str
+    missing: str = ""
+    """The experiment for which those requests carry no unit; empty for none."""
 
 
 class ExperimentTag(NamedTuple):
@@ -42,9 +44,9 @@ class ExperimentTag(NamedTuple):
     """What one request to the origin would have cost, in millionths of the policy's currency: what a hit has saved."""
 
 
-def encode_plain(route: str, arm: str, policy: str) -> bytes:
+def encode_plain(route: str, arm: str, policy: str, missing: str = "") -> bytes:
     """Raises `ValueError` for names that are too long for a tag, or no text."""
-    return _bounded(_PLAIN + b"".join(_text(name) for name in (route, arm, policy)))
+    return _bounded(_PLAIN + b"".join(_text(name) for name in (route, arm, policy, missing)))
 
 
 def encode_experiment(counted: CountedExperiment, cost: float = 0.0) -> bytes:
@@ -64,7 +66,7 @@ def encode_experiment(counted: CountedExperiment, cost: float = 0.0) -> bytes:
 
 def decode_plain(tag: bytes) -> PlainTag:
     """What `encode_plain` has made. Raises `ValueError` for anything else."""
-    texts, at = _texts(tag, _begin(tag, _PLAIN), 3)
+    texts, at = _texts(tag, _begin(tag, _PLAIN), 4)
     _end(tag, at)
     return PlainTag(*texts)
 
