@@ -10,7 +10,11 @@ import pytest
 from supervised import GOOD, conditions, pids, until
 
 from meshcache.extproc.supervisor import LAST_GOOD_NAME
+from meshcache.message import Headers, Request
+from meshcache.policy.compile import compile_documents
 from meshcache.policy.errors import PolicyErrors
+from meshcache.policy.sources import FolderSource
+from meshcache.tiers.signing import Keyring
 
 pytestmark = pytest.mark.e2e
 
@@ -154,3 +158,29 @@ async def test_no_good_set_at_the_first_start_is_an_error_with_places(bench):
         supervisor.load()
     assert "a.yaml:2:" in str(raised.value)
     assert not (bench.data / LAST_GOOD_NAME).exists()
+
+
+async def test_units_are_assigned_as_the_workers_do(bench):
+    """The filter's plan is made of what is compiled here: with other keys Envoy would give a user another arm."""
+    experiment = """\
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheRoute
+metadata: {name: route}
+spec: {match: [{path: {prefix: /}}], policyRef: {name: plain}}
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheExperiment
+metadata: {name: e}
+spec:
+  routeRef: {name: route}
+  unit: [{header: x-user}]
+  arms: [{name: a, policyRef: {name: plain}, weight: 1}, {name: b, policyRef: {name: plain}, weight: 1}]
+"""
+    bench.write(GOOD + experiment)
+    supervisor = bench.make()
+    supervisor.load()
+    secret = Keyring.load_or_create(bench.data / "keys").assignment_secret
+    expected = compile_documents(FolderSource(bench.policies).read(), generation=1, secret=secret)
+    users = [Request("GET", "example.org", "/", Headers([("x-user", f"u{turn}")])) for turn in range(40)]
+    assert [supervisor.snapshot.select(user).arm for user in users] == [expected.select(user).arm for user in users]

@@ -27,7 +27,7 @@ MAX_SET_BYTES: Final = MAX_MESSAGE_BYTES // 2
 """The largest policy set that is taken: it must fit into one control message."""
 LOGGED_ERRORS: Final = 20
 
-# The check needs no particular secret: the secret decides which unit gets which arm, and nothing else.
+# A mere check needs no particular secret: the secret decides which unit gets which arm, and nothing else.
 _CHECK_SECRET: Final = b"check"
 
 
@@ -53,8 +53,10 @@ class FirstSet:
     refused: PolicyErrors | OSError | None = None
 
 
-def first_set(source: Source, kept: LastGood | None, surroundings: Surroundings) -> FirstSet:
-    """The folder's set if it compiles, or else the last good one, `kept`.
+def first_set(
+    source: Source, kept: LastGood | None, surroundings: Surroundings, secret: bytes = _CHECK_SECRET
+) -> FirstSet:
+    """The folder's set if it compiles, or else the last good one, `kept`. `secret` is that of its assignments.
 
     Raises `PolicyErrors` or `OSError` (of the folder) when there is neither.
     """
@@ -64,26 +66,27 @@ def first_set(source: Source, kept: LastGood | None, surroundings: Surroundings)
         if kept is not None:
             # The number goes on over restarts; the same text keeps its number.
             generation = kept.generation + (0 if kept.digest == documents.digest else 1)
-        return FirstSet(documents, generation, _check(documents, generation, surroundings))
+        return FirstSet(documents, generation, _check(documents, generation, surroundings, secret))
     except (PolicyErrors, OSError) as error:
         if kept is None:
             raise
         try:
             documents = Documents(files=kept.files, digest=kept.digest)
-            return FirstSet(documents, kept.generation, _check(documents, kept.generation, surroundings), error)
+            snapshot = _check(documents, kept.generation, surroundings, secret)
+            return FirstSet(documents, kept.generation, snapshot, error)
         except PolicyErrors:
             # Kept by a release that allowed more. What the folder says is what the operator can mend.
             raise error from None
 
 
-def _check(documents: Documents, generation: int, surroundings: Surroundings) -> Snapshot:
+def _check(documents: Documents, generation: int, surroundings: Surroundings, secret: bytes) -> Snapshot:
     """Compile `documents`. Raises `PolicyErrors`, for a set that is too large to hand on as well."""
     size = sum(len(name) + len(text) for name, text in documents.files)
     if size > MAX_SET_BYTES:
         raise PolicyErrors(
             [PolicyError("", 0, 0, "", f"the policy files hold {size} characters; the limit is {MAX_SET_BYTES}")]
         )
-    return compile_documents(documents, generation=generation, secret=_CHECK_SECRET, surroundings=surroundings)
+    return compile_documents(documents, generation=generation, secret=secret, surroundings=surroundings)
 
 
 class PolicyKeeper:
@@ -106,6 +109,7 @@ class PolicyKeeper:
         self._log = log
         self._snapshot: Snapshot | None = None
         self._policies: Policies | None = None
+        self._secret = _CHECK_SECRET
         self._installed_at = 0.0
         self._from_last_good = False
         self._refusal: Refusal | None = None
@@ -146,12 +150,16 @@ class PolicyKeeper:
             refusal=self._refusal,
         )
 
-    def load(self) -> None:
+    def load(self, secret: bytes) -> None:
         """The first set: the folder's, or else the last good one that was kept.
+
+        `secret` is the installation's, by which units are assigned to arms: the filter's plan is made of what is
+        compiled here, and has to assign them as the workers do.
 
         Raises `PolicyErrors` or `OSError` (of the folder) when there is neither.
         """
-        first = first_set(self._source, self._last_good.load(), self._surroundings())
+        first = first_set(self._source, self._last_good.load(), self._surroundings(), secret)
+        self._secret = secret
         self._take(first.documents, first.generation, first.snapshot)
         if first.refused is not None:
             self._from_last_good = True
@@ -176,7 +184,7 @@ class PolicyKeeper:
             yield self.policies
 
     def _compile(self, documents: Documents, generation: int) -> Snapshot:
-        return _check(documents, generation, self._surroundings())
+        return _check(documents, generation, self._surroundings(), self._secret)
 
     def _take(self, documents: Documents, generation: int, snapshot: Snapshot) -> None:
         self._policies = Policies(generation=generation, digest=documents.digest, files=documents.files)

@@ -28,3 +28,11 @@ def load_keys(options: WorkerOptions, log: FilteringBoundLogger) -> Keyring:
                 raise
             log.warning("no keys in the folder that was named; this installation uses its own", reason=str(error))
     return Keyring.load_or_create(Path(options.data_dir) / "keys")
+
+
+def assignment_secret(options: WorkerOptions, log: FilteringBoundLogger) -> bytes:
+    """What units are assigned to arms by, and what keys the hash of subjects. Raises `ValueError` without keys."""
+    try:
+        return load_keys(options, log).assignment_secret
+    except KeyringError as error:
+        raise ValueError(f"the keys of this installation cannot be read: {error}") from error

@@ -12,7 +12,7 @@ from meshcache.engine.purge_state import Header, PurgeState
 from meshcache.extproc.budgets import DEFAULT_COLD_BYTES, WARM_FILE_BYTES
 from meshcache.extproc.fleet_follower import FleetFollower
 from meshcache.extproc.invalidation_follower import InvalidationFollower
-from meshcache.extproc.keys import load_keys
+from meshcache.extproc.keys import assignment_secret
 from meshcache.extproc.locations import WARM_FOLDER, cold_folder, pod_id
 from meshcache.extproc.purge_book import PurgeBook
 from meshcache.extproc.purger import Purger, reached
@@ -23,7 +23,6 @@ from meshcache.tiers.lmdb_file import LmdbFile
 from meshcache.tiers.object_folder import ObjectFolder
 from meshcache.tiers.purge_log import FILE_NAME
 from meshcache.tiers.redis import RedisTier
-from meshcache.tiers.signing import KeyringError
 from meshcache.tiers.sweeping import Sweepable, Sweeper, SweptFile, SweptFolder, SweptStore
 from meshcache.tiers.threads import Threads
 
@@ -101,7 +100,7 @@ class Purging:
             members,
             self._sweeper,
             self._follower,
-            partial(_secret, options, log),
+            partial(assignment_secret, options, log),
             metrics,
             audit=audit.append,
             filters=filters.standing,
@@ -223,11 +222,3 @@ class Purging:
             self._file = LmdbFile(data / WARM_FOLDER, WARM_FILE_BYTES)
             stores["the warm file"] = (SweptFile(self._file, self._threads), False)
         return stores
-
-
-def _secret(options: WorkerOptions, log: FilteringBoundLogger) -> bytes:
-    """What keys the hash of subjects. Raises `ValueError` when it cannot be read."""
-    try:
-        return load_keys(options, log).assignment_secret
-    except KeyringError as error:
-        raise ValueError(f"subject: the keys of this installation cannot be read: {error}") from error

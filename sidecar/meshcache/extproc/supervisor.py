@@ -24,7 +24,7 @@ from meshcache.extproc.filter_hub import FilterHub, InForce
 from meshcache.extproc.filter_numbers import FilterNumbers
 from meshcache.extproc.filter_plan import compiled_plan
 from meshcache.extproc.keeper import PolicyKeeper, Source
-from meshcache.extproc.keys import load_keys
+from meshcache.extproc.keys import assignment_secret, load_keys
 from meshcache.extproc.last_good import LastGoodFile
 from meshcache.extproc.links import SharedLinks
 from meshcache.extproc.overlays import OverlaysInForce
@@ -163,7 +163,11 @@ class Supervisor:
         for index in range(self._options.workers):
             check_unix_path(self._options.socket_path(index))
         check_unix_path(self._options.filter_socket)
-        self._keeper.load()
+        try:
+            secret = assignment_secret(self._options.worker, self._log)
+        except ValueError as error:
+            raise StartError(str(error)) from error
+        self._keeper.load(secret)
         self._config = self._keeper.snapshot.config
         self._audit.append("policies", self._installed())
         self._envoy_waits = self._options.lookup_timeout or self._envoy_should_wait()
