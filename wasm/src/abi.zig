@@ -5,6 +5,10 @@
 //! names that memory just before its call, so that nothing is ever allocated, and an answer that does not fit is refused
 //! by the host (`InvalidMemoryAccess`) and reads here as one that is not there.
 
+const std = @import("std");
+const little = @import("little.zig");
+const Writer = @import("fields.zig").Writer;
+
 pub const Map = enum(u32) {
     request_headers = 0,
     response_headers = 2,
@@ -51,6 +55,7 @@ const env = struct {
 
 const wasi = struct {
     extern "wasi_snapshot_preview1" fn random_get(buffer: [*]u8, size: usize) u32;
+    extern "wasi_snapshot_preview1" fn clock_time_get(clock: u32, precision: u64, time: *u64) u32;
 };
 
 /// Where the next answer of the host goes.
@@ -117,6 +122,14 @@ pub fn property(path: []const u8, into: []u8) ?[]const u8 {
     return taken(env.proxy_get_property(path.ptr, path.len, &value, &size), value, size);
 }
 
+/// Whether there is such a property, however long; true as well when nobody can say.
+pub fn hasProperty(path: []const u8) bool {
+    var value: [*]const u8 = undefined;
+    var size: usize = 0;
+    landing = &.{};
+    return env.proxy_get_property(path.ptr, path.len, &value, &size) != .not_found;
+}
+
 /// Sets filter state under `wasm.` and `path`: no client can.
 pub fn setProperty(path: []const u8, value: []const u8) bool {
     return env.proxy_set_property(path.ptr, path.len, value.ptr, value.len) == .ok;
@@ -126,6 +139,35 @@ pub fn setProperty(path: []const u8, value: []const u8) bool {
 /// header pairs in the host's form. `details` shows in access logs as RESPONSE_CODE_DETAILS.
 pub fn respond(status: u32, details: []const u8, serialised: []const u8, body: []const u8) bool {
     return env.proxy_send_local_response(status, details.ptr, details.len, body.ptr, body.len, serialised.ptr, serialised.len, -1) == .ok;
+}
+
+pub const Pair = struct { name: []const u8, value: []const u8 };
+
+/// `pairs` in the host's serialised form, in `into`; null where they do not fit.
+pub fn serialise(list: []const Pair, into: []u8) ?[]const u8 {
+    var out: Writer = .{ .bytes = into };
+    putAll(&out, list) catch return null;
+    return into[0..out.len];
+}
+
+fn putAll(out: *Writer, list: []const Pair) error{NoRoom}!void {
+    try putSize(out, list.len);
+    for (list) |pair| {
+        try putSize(out, pair.name.len);
+        try putSize(out, pair.value.len);
+    }
+    for (list) |pair| {
+        try out.put(pair.name);
+        try out.byte(0);
+        try out.put(pair.value);
+        try out.byte(0);
+    }
+}
+
+fn putSize(out: *Writer, size: usize) error{NoRoom}!void {
+    var number: [4]u8 = undefined;
+    little.write(u32, &number, @intCast(size));
+    try out.put(&number);
 }
 
 /// Starts a call to a cluster; its answer comes by `proxy_on_http_call_response`. Null when the cluster is not there.
@@ -196,6 +238,13 @@ pub fn share(key: []const u8, value: []const u8, cas: u32) Sharing {
 pub fn nanoseconds() u64 {
     var time: u64 = 0;
     return if (env.proxy_get_current_time_nanoseconds(&time) == .ok) time else 0;
+}
+
+/// Nanoseconds by a clock that nobody sets; 0 when the host has none.
+pub fn steadyNanoseconds() u64 {
+    const monotonic = 1;
+    var time: u64 = 0;
+    return if (wasi.clock_time_get(monotonic, 1, &time) == 0) time else 0;
 }
 
 /// Fills `into` with bytes that nobody can guess.

@@ -2,10 +2,11 @@
 //! cost some hundred nanoseconds where these take a few: lanes are taken apart one by one.
 
 const std = @import("std");
+const little = @import("little.zig");
 pub const equal = @import("equal.zig").equal;
 
 fn word(text: []const u8, at: usize) u64 {
-    return std.mem.readInt(u64, text[at..][0..8], .little);
+    return little.read(u64, text[at..][0..8]);
 }
 
 pub fn startsWith(text: []const u8, beginning: []const u8) bool {

@@ -2,6 +2,7 @@
 //! key of 113 bytes, against 10 ns.
 
 const std = @import("std");
+const little = @import("little.zig");
 
 /// Whether both are the same, eight bytes at a time.
 pub inline fn equal(a: []const u8, b: []const u8) bool {
@@ -24,7 +25,7 @@ fn same(a: [*]const u8, b: [*]const u8, length: usize) bool {
 }
 
 inline fn word(from: [*]const u8) u64 {
-    return std.mem.readInt(u64, from[0..8], .little);
+    return little.read(u64, from[0..8]);
 }
 
 test equal {

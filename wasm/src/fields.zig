@@ -4,6 +4,7 @@
 //! its value, then for each field its name, a zero byte, its value, a zero byte.
 
 const std = @import("std");
+const little = @import("little.zig");
 const mem = @import("bytes.zig");
 
 /// More fields than this are not looked at: Envoy refuses more than 100 unless it is told otherwise.
@@ -56,14 +57,14 @@ pub const View = struct {
         self.has = .{};
         self.len = 0;
         if (bytes.len < 4) return error.Malformed;
-        const count = std.mem.readInt(u32, bytes[0..4], .little);
+        const count = little.read(u32, bytes[0..4]);
         if (count > most or bytes.len < 4 + 8 * @as(usize, count)) return error.Malformed;
         var at: usize = 4 + 8 * @as(usize, count);
         var len: usize = 0;
         for (0..count) |place| {
             const lengths = bytes[4 + 8 * place ..][0..8];
-            const name_length: usize = std.mem.readInt(u32, lengths[0..4], .little);
-            const value_length: usize = std.mem.readInt(u32, lengths[4..8], .little);
+            const name_length: usize = little.read(u32, lengths[0..4]);
+            const value_length: usize = little.read(u32, lengths[4..8]);
             // Each with the zero byte behind it.
             const left = bytes.len - at;
             if (name_length == 0 or name_length >= left or value_length >= left - name_length - 1) return error.Malformed;
@@ -171,6 +172,28 @@ pub const Writer = struct {
         if (self.len == self.bytes.len) return error.NoRoom;
         self.bytes[self.len] = one;
         self.len += 1;
+    }
+
+    /// Two lower-case hexadecimal digits for each of `raw`.
+    pub noinline fn hexadecimal(self: *Writer, raw: []const u8) error{NoRoom}!void {
+        const digits = "0123456789abcdef";
+        for (raw) |one| {
+            try self.byte(digits[one >> 4]);
+            try self.byte(digits[one & 15]);
+        }
+    }
+
+    pub noinline fn decimal(self: *Writer, value: u64) error{NoRoom}!void {
+        var digits: [20]u8 = undefined;
+        var at: usize = digits.len;
+        var rest = value;
+        while (true) {
+            at -= 1;
+            digits[at] = '0' + @as(u8, @intCast(rest % 10));
+            rest /= 10;
+            if (rest == 0) break;
+        }
+        try self.put(digits[at..]);
     }
 };
 

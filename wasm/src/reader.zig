@@ -1,6 +1,7 @@
 //! Values out of bytes that may be anything: little endian, everything with its length in front.
 
 const std = @import("std");
+const little = @import("little.zig");
 
 pub const Refused = error{Refused};
 
@@ -16,7 +17,7 @@ pub const Reader = struct {
 
     pub fn int(self: *Reader, comptime T: type) Refused!T {
         const size = @divExact(@bitSizeOf(T), 8);
-        return std.mem.readInt(T, (try self.raw(size))[0..size], .little);
+        return little.read(T, (try self.raw(size))[0..size]);
     }
 
     /// A number that is less than `bound`.

@@ -1,6 +1,7 @@
 //! From a request to where its route leads, by the precedence of `policy.routing`.
 
 const std = @import("std");
+const little = @import("little.zig");
 const mem = @import("bytes.zig");
 const fields = @import("fields.zig");
 const plans = @import("plan.zig");
@@ -308,7 +309,7 @@ fn hashOf(seed: u64, text: []const u8) u32 {
     var state = (seed +% 1) *% odd ^ text.len;
     var left = text;
     while (left.len >= 8) : (left = left[8..]) {
-        state = (state ^ std.mem.readInt(u64, left[0..8], .little)) *% odd;
+        state = (state ^ little.read(u64, left[0..8])) *% odd;
         state ^= state >> 29;
     }
     var last: u64 = 0;

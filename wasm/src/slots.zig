@@ -6,6 +6,7 @@
 //! never keeps what has to go.
 
 const std = @import("std");
+const little = @import("little.zig");
 
 /// The clock when a request began: the era above, the clock below.
 pub const Born = u64;
@@ -76,7 +77,7 @@ pub const Ring = struct {
     pub fn count(bytes: []const u8) ?u64 {
         if (bytes.len == 0) return 0;
         if (bytes.len != size) return null;
-        return std.mem.readInt(u64, bytes[0..8], .little);
+        return little.read(u64, bytes[0..8]);
     }
 
     /// The ring `old` with `labels` added, in `new`. What is no ring is replaced by one that drops everything.
@@ -87,14 +88,14 @@ pub const Ring = struct {
             if (old.len == size) @memcpy(new, old[0..size]) else @memset(new, 0);
         } else {
             // Everyone is behind a count that is so far on, and drops everything.
-            total = if (old.len >= 8) std.mem.readInt(u64, old[0..8], .little) +% 2 * length else 2 * length;
+            total = if (old.len >= 8) little.read(u64, old[0..8]) +% 2 * length else 2 * length;
             @memset(new, 0);
         }
         for (labels) |label| {
-            std.mem.writeInt(u64, new[8 + 8 * @as(usize, @intCast(total % length)) ..][0..8], label, .little);
+            little.write(u64, new[8 + 8 * @as(usize, @intCast(total % length)) ..][0..8], label);
             total +%= 1;
         }
-        std.mem.writeInt(u64, new[0..8], total, .little);
+        little.write(u64, new[0..8], total);
     }
 
     /// Applies to `slots` what `bytes` has beyond the `seen` first drops, and gives the new number of drops seen. One that
@@ -111,7 +112,7 @@ pub const Ring = struct {
         }
         var number = seen;
         while (number != total) : (number +%= 1) {
-            slots.drop(std.mem.readInt(u64, bytes[8 + 8 * @as(usize, @intCast(number % length)) ..][0..8], .little));
+            slots.drop(little.read(u64, bytes[8 + 8 * @as(usize, @intCast(number % length)) ..][0..8]));
         }
         return total;
     }

@@ -9,6 +9,7 @@ const arriving = @import("arriving.zig");
 const blocks_file = @import("blocks.zig");
 const entry_file = @import("entry.zig");
 const fills_file = @import("fills.zig");
+const hash_file = @import("hash.zig");
 const hit_file = @import("hit.zig");
 const index_file = @import("index.zig");
 const memory_file = @import("memory.zig");
@@ -152,11 +153,9 @@ pub const Store = struct {
         self.pools[0] = .{ .exists = true };
     }
 
-    /// The hash under which a key is looked up and kept. Of those in Zig's library that have a seed and multiply no
-    /// more than 64 bits, which WebAssembly has no instruction for; whoever finds keys that collide nevertheless gains nothing
-    /// by it (`max_chain`).
+    /// The hash under which a key is looked up and kept. Whoever finds keys that collide gains nothing by it (`max_chain`).
     pub fn hash(self: *const Store, material: []const u8) u64 {
-        return std.hash.XxHash64.hash(self.seed, material);
+        return hash_file.seeded(self.seed, material);
     }
 
     /// Takes over a plan's memory: `budget` bytes for the whole of memory, what others have of it included; no answer above

@@ -18,6 +18,8 @@
 //! Little endian; bins are those of `meshcache.experiment.bins`.
 
 const std = @import("std");
+const equal = @import("equal.zig").equal;
+const little = @import("little.zig");
 const Bins = @import("bins.zig").Bins;
 const bin_count = @import("bins.zig").count;
 const highest_us = @import("bins.zig").highest_us;
@@ -157,12 +159,12 @@ pub const Table = struct {
     pub fn exposed(self: *Table, name: []const u8, arm: u16, unit: *const [16]u8) ?u16 {
         const tag = self.tagOf(name);
         // Units are keyed digests: nobody outside can choose them to meet in one slot.
-        const mixed = (std.mem.readInt(u64, unit[8..16], .little) ^ tag.hash() ^ arm) *% 0xff51afd7ed558ccd;
+        const mixed = (little.read(u64, unit[8..16]) ^ tag.hash() ^ arm) *% 0xff51afd7ed558ccd;
         var slot: usize = @intCast(mixed >> 40 & (slot_count - 1));
         while (self.slots[slot] != 0) : (slot = (slot + 1) % slot_count) {
             const place = self.slots[slot] - 1;
             const row = &self.rows[place];
-            if (row.arm == arm and std.mem.eql(u8, &row.unit, unit) and std.meta.eql(row.tag, tag)) return place;
+            if (row.arm == arm and equal(&row.unit, unit) and std.meta.eql(row.tag, tag)) return place;
         }
         return self.newRow(slot, tag, name, arm, unit);
     }
@@ -381,7 +383,7 @@ const Writer = struct {
     }
 
     fn int(self: *Writer, comptime T: type, value: T) void {
-        std.mem.writeInt(T, self.buffer[self.at..][0..@sizeOf(T)], value, .little);
+        little.write(T, self.buffer[self.at..][0..@sizeOf(T)], value);
         self.at += @sizeOf(T);
     }
 };

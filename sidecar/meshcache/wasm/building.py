@@ -20,14 +20,15 @@ from typing import Final, NamedTuple
 ZIG: Final = "0.17.1"
 """The version of `ziglang`, exactly: another compiler gives other bytes."""
 
-MOST_BYTES: Final = 64 * 1024
+MOST_BYTES: Final = 80 * 1024
 """The module stays below: it is fetched, compiled and held once for each of Envoy's workers."""
 
 ROOT: Final = "main.zig"
 # No vectors: the library compares with them where there are some, and Zig 0.17 makes that a lane at a time for
 # WebAssembly (`std.mem.eql` of 113 bytes: 1.5 us instead of 40 ns).
 FLAGS: Final = (
-    *("-target", "wasm32-freestanding", "-mcpu=lime1", "-O", "ReleaseFast", "-fstrip"),
+    # Small is as fast here as fast, measured in Envoy: V8 does again what pays of it.
+    *("-target", "wasm32-freestanding", "-mcpu=lime1", "-O", "ReleaseSmall", "-fstrip"),
     *("-fno-entry", "-rdynamic", "--stack", "65536"),
 )
 

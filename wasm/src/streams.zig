@@ -1,0 +1,225 @@
+//! The streams whose response has to be looked at, in tables of fixed size: what is not remembered is only passed on.
+
+const std = @import("std");
+const marks = @import("marks.zig");
+const slots = @import("slots.zig");
+const store = @import("store.zig");
+const Shown = @import("decide.zig").Shown;
+
+pub const max_streams = 4096;
+/// Of these, how many may be of other than unsafe requests: for those there has to be room.
+pub const max_safe = 3072;
+const max_small = 768;
+const small_bytes = 3 * 1024;
+const max_large = 32;
+const large_bytes = 32 * 1024;
+const heads = 1024;
+
+const none = 0xFFFF;
+
+pub const Kind = union(enum) {
+    /// The sidecar was asked, and may allow to keep the answer.
+    asked: Asked,
+    /// The request may change what is stored.
+    unsafe: marks.Party,
+    /// Ext_proc was skipped: what it would have said in `cache-status`.
+    skipped: Skipped,
+};
+
+pub const Asked = struct {
+    digest: marks.Digest,
+    hash: u64,
+    born: slots.Born,
+    pool: u16,
+    /// Bytes of the largest body to keep.
+    largest: u32,
+    pairs: u32,
+    material: u32,
+    fill: ?store.Handle = null,
+};
+
+pub const Skipped = struct { shown: Shown, why: []const u8 };
+
+pub const Stream = struct {
+    id: u32,
+    /// The next of the same head, or of the free ones.
+    next: u16,
+    /// Number of its room for data, `max_small` and above for a large one.
+    room: u16,
+    /// Counts plans: what was asked under one that is gone is not kept.
+    plan: u32,
+    kind: Kind,
+};
+
+pub const Streams = struct {
+    heads: [heads]u16,
+    streams: [max_streams]Stream,
+    free: u16,
+    safe: u16,
+    small: Rooms(max_small, small_bytes),
+    large: Rooms(max_large, large_bytes),
+
+    pub fn init(self: *Streams) void {
+        self.heads = @splat(none);
+        for (&self.streams, 0..) |*stream, place| stream.next = if (place + 1 < max_streams) @intCast(place + 1) else none;
+        self.free = 0;
+        self.safe = 0;
+        self.small.init();
+        self.large.init();
+    }
+
+    pub fn get(self: *Streams, id: u32) ?*Stream {
+        var place = self.heads[id % heads];
+        while (place != none) {
+            const stream = &self.streams[place];
+            if (stream.id == id) return stream;
+            place = stream.next;
+        }
+        return null;
+    }
+
+    /// Remembers a request that was asked for by its fields, as the host gave them, and its key; null when there is no
+    /// room for that.
+    pub fn ask(self: *Streams, id: u32, plan: u32, asked: Asked, pairs: []const u8, material: []const u8) ?*Stream {
+        const bytes = pairs.len + material.len;
+        if (self.safe == max_safe or self.free == none) return null;
+        const room: u16 = if (bytes <= small_bytes)
+            self.small.take() orelse return null
+        else if (bytes <= large_bytes)
+            max_small + (self.large.take() orelse return null)
+        else
+            return null;
+        const stream = self.add(id, plan, .{ .asked = asked }).?;
+        stream.room = room;
+        stream.kind.asked.pairs = @intCast(pairs.len);
+        stream.kind.asked.material = @intCast(material.len);
+        const memory = self.data(stream);
+        @memcpy(memory[0..pairs.len], pairs);
+        @memcpy(memory[pairs.len..][0..material.len], material);
+        return stream;
+    }
+
+    /// Remembers an unsafe request; null when there is no room at all.
+    pub fn guard(self: *Streams, id: u32, plan: u32, party: marks.Party) ?*Stream {
+        return self.add(id, plan, .{ .unsafe = party });
+    }
+
+    /// Remembers that ext_proc is skipped; null when there is no room.
+    pub fn skip(self: *Streams, id: u32, plan: u32, skipped: Skipped) ?*Stream {
+        return if (self.safe == max_safe) null else self.add(id, plan, .{ .skipped = skipped });
+    }
+
+    /// The fields of the request that was asked for.
+    pub fn pairsOf(self: *Streams, stream: *const Stream) []const u8 {
+        return self.data(stream)[0..stream.kind.asked.pairs];
+    }
+
+    /// Its key's material.
+    pub fn materialOf(self: *Streams, stream: *const Stream) []const u8 {
+        return self.data(stream)[stream.kind.asked.pairs..][0..stream.kind.asked.material];
+    }
+
+    /// Forgets a stream, if it was remembered, and gives what was.
+    pub fn forget(self: *Streams, id: u32) ?Kind {
+        var link = &self.heads[id % heads];
+        while (link.* != none) {
+            const place = link.*;
+            const stream = &self.streams[place];
+            if (stream.id != id) {
+                link = &stream.next;
+                continue;
+            }
+            link.* = stream.next;
+            stream.next = self.free;
+            self.free = place;
+            if (stream.kind != .unsafe) self.safe -= 1;
+            if (stream.kind == .asked) {
+                if (stream.room < max_small) self.small.give(stream.room) else self.large.give(stream.room - max_small);
+            }
+            return stream.kind;
+        }
+        return null;
+    }
+
+    fn add(self: *Streams, id: u32, plan: u32, kind: Kind) ?*Stream {
+        const place = self.free;
+        if (place == none) return null;
+        const stream = &self.streams[place];
+        self.free = stream.next;
+        const head = &self.heads[id % heads];
+        stream.* = .{ .id = id, .next = head.*, .room = none, .plan = plan, .kind = kind };
+        head.* = place;
+        if (kind != .unsafe) self.safe += 1;
+        return stream;
+    }
+
+    fn data(self: *Streams, stream: *const Stream) []u8 {
+        if (stream.room < max_small) return &self.small.memory[stream.room];
+        return &self.large.memory[stream.room - max_small];
+    }
+};
+
+/// Rooms of one size.
+fn Rooms(comptime count: u16, comptime size: usize) type {
+    return struct {
+        memory: [count][size]u8,
+        next: [count]u16,
+        free: u16,
+
+        fn init(self: *@This()) void {
+            for (&self.next, 0..) |*next, place| next.* = if (place + 1 < count) @intCast(place + 1) else none;
+            self.free = 0;
+        }
+
+        fn take(self: *@This()) ?u16 {
+            const place = self.free;
+            if (place == none) return null;
+            self.free = self.next[place];
+            return place;
+        }
+
+        fn give(self: *@This(), place: u16) void {
+            self.next[place] = self.free;
+            self.free = place;
+        }
+    };
+}
+
+const testing = std.testing;
+var tested: Streams = undefined;
+
+test "what is remembered is found until it is forgotten, and room is used again" {
+    tested.init();
+    const asked: Asked = .{ .digest = @splat(0), .hash = 1, .born = 0, .pool = 0, .largest = 9, .pairs = 0, .material = 0 };
+    const party: marks.Party = .{ .plan = @splat(0), .secret = @splat(0) };
+    for (0..3) |_| {
+        var id: u32 = 1;
+        var held: usize = 0;
+        while (tested.ask(id, 7, asked, "pairs", "material")) |stream| : (id += heads) {
+            try testing.expectEqual(stream, tested.get(id).?);
+            held += 1;
+        }
+        try testing.expectEqual(max_small, held);
+        const long: [large_bytes - 8]u8 = @splat('x');
+        const stream = tested.ask(2, 7, asked, &long, "material").?;
+        try testing.expectEqualStrings("material", tested.materialOf(stream));
+        try testing.expectEqualStrings(&long, tested.pairsOf(stream));
+        try testing.expectEqual(null, tested.ask(3, 7, asked, &long, "material "));
+        while (held > 0) : (held -= 1) {
+            id -= heads;
+            try testing.expectEqualStrings("material", tested.materialOf(tested.get(id).?));
+            try testing.expect(tested.forget(id) != null);
+            try testing.expectEqual(null, tested.get(id));
+        }
+        try testing.expect(tested.forget(2) != null);
+        try testing.expectEqual(null, tested.forget(2));
+    }
+    // Those who are skipped leave room for the unsafe.
+    var id: u32 = 0;
+    while (tested.skip(id, 7, .{ .shown = .full, .why = "" })) |_| id += 1;
+    try testing.expectEqual(max_safe, id);
+    while (tested.guard(id, 7, party)) |_| id += 1;
+    try testing.expectEqual(max_streams, id);
+    while (id > 0) : (id -= 1) try testing.expect(tested.forget(id - 1) != null);
+    try testing.expectEqual(0, tested.safe);
+}
