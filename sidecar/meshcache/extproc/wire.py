@@ -203,18 +203,15 @@ def _typed(fields: tuple[Field, ...]) -> tuple[Field, ...]:
 
 
 def _head(status: int, fields: Iterable[Field]) -> bytes:
-    reply = ProcessingResponse()
-    answer = reply.immediate_response
-    answer.status.code = status  # any HTTP status, not only the named ones
+    options: list[bytes] = []
     seen: set[str] = set()
     for name, value in fields:
-        option = answer.headers.set_headers.add()
-        option.header.key = name
-        option.header.raw_value = value.encode("latin-1")
-        if name in seen:
-            option.append.value = True
+        options.append(_header_option(name, value, append=name in seen))
         seen.add(name)
-    return _bytes(reply)
+    # ImmediateResponse.status (1) > HttpStatus.code (1): any HTTP status, not only the named ones; headers (2).
+    said = delimited(b"\x0a", b"\x08" + varint(status))
+    # ProcessingResponse.immediate_response (7)
+    return delimited(b"\x3a", said + delimited(b"\x12", b"".join(options)) if options else said)
 
 
 def _added(age: int | None, cache_status: str, cookies: tuple[str, ...]) -> bytes:
@@ -356,12 +353,19 @@ def _bytes(reply: ProcessingResponse) -> bytes:
 
 def _header_option(name: str, value: str, *, append: bool = False) -> bytes:
     # HeaderMutation.set_headers (1) > HeaderValueOption.header (1) > HeaderValue.key (1), raw_value (3)
-    pair = delimited(b"\x0a", name.encode("latin-1")) + delimited(b"\x1a", value.encode("latin-1"))
-    option = delimited(b"\x0a", pair)
-    if append:
-        # HeaderValueOption.append (2) > BoolValue.value (1): one more line rather than the only one.
-        option += b"\x12\x02\x08\x01"
-    return delimited(b"\x0a", option)
+    pair = _named(name)
+    if value:
+        raw = value.encode("latin-1")
+        pair = b"".join((pair, b"\x1a", varint(len(raw)), raw))
+    # HeaderValueOption.append (2) > BoolValue.value (1): one more line rather than the only one.
+    more = b"\x12\x02\x08\x01" if append else b""
+    length = varint(len(pair))
+    return b"".join((b"\x0a", varint(1 + len(length) + len(pair) + len(more)), b"\x0a", length, pair, more))
+
+
+@lru_cache(maxsize=512)
+def _named(name: str) -> bytes:
+    return delimited(b"\x0a", name.encode())
 
 
 def _unavailable() -> bytes:
