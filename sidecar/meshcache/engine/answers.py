@@ -46,13 +46,13 @@ def answer(lookup: Lookup, decision: Decision, candidate: Candidate, request: He
     # Conditions come before ranges (RFC 9110 section 13.2.2).
     part = None if lookup.wanted is None or unmodified else excerpt(stored, lookup.wanted, request.get("if-range"))
     return Answer(
-        decision=decision,
-        stored=stored,
-        tier=candidate.tier,
-        age=int(age),
-        cache_status=report.hit(lookup, decision, candidate.tier, judgement, age),
-        not_modified=unmodified,
-        excerpt=part,
+        decision,
+        stored,
+        candidate.tier,
+        int(age),
+        report.hit(lookup, decision, candidate.tier, judgement, age),
+        unmodified,
+        part,
         rendered=None if candidate.entry is None else candidate.entry.rendered,
     )
 

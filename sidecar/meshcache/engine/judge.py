@@ -205,9 +205,10 @@ def use(judgement: Judgement, request: Headers, now: float) -> Use:
     """How the response may be used at `now` for a request with these header fields."""
     age = judgement.age(now)
     lifetime_left = judgement.lifetime - age
-    if withheld(judgement, request):
+    names = request.names
+    if ("authorization" in names or "cookie" in names) and withheld(judgement, request):
         return Use.VALIDATE_BY_REQUEST
-    if "cache-control" in request.names:
+    if "cache-control" in names:
         directives = request_cache_control(request)
         if rfc_request.refuses(directives, age=age, lifetime=judgement.lifetime, immutable=judgement.immutable):
             return Use.VALIDATE_BY_REQUEST

@@ -116,7 +116,8 @@ def cache_key(
     extra = _extra(request, spec, border)
     # A popular URL is asked for again at once, and making its key is the costliest part of a hit. What is long is
     # made anew each time, so that a hostile sender cannot fill the memo with large strings.
-    make = _remembered_key if len(path) + len(authority) + sum(map(len, extra)) <= _MEMO_LONGEST else _make_key
+    size = len(path) + len(authority) + (sum(map(len, extra)) if extra else 0)
+    make = _remembered_key if size <= _MEMO_LONGEST else _make_key
     return make(spec, namespace, revision, request.scheme, authority, path, extra)
 
 
@@ -129,14 +130,17 @@ def chosen_key(
     """
     path, authority = request.path, request.authority
     extra = _extra(request, spec, border)
-    short = len(path) + len(authority) + sum(map(len, extra)) <= _MEMO_LONGEST
-    make = _remembered_choice if short else _make_choice
+    size = len(path) + len(authority) + (sum(map(len, extra)) if extra else 0)
+    make = _remembered_choice if size <= _MEMO_LONGEST else _make_choice
     return make(spec, choice, revision, request.scheme, authority, path, extra)
 
 
 def _extra(request: Request, spec: KeySpec, border: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """What tells answers apart beside namespace, revision and target."""
+    """What tells answers apart beside namespace, revision and target; nothing, for most requests."""
     headers = request.headers
+    said = retargeting(headers, request.scheme)
+    if not (said or border or spec.partition_headers or spec.headers or spec.cookies):
+        return ()
     extra = [*border]
     if spec.partition_headers:
         extra += [_present(headers.get(name)) for name in spec.partition_headers]
@@ -147,7 +151,6 @@ def _extra(request: Request, spec: KeySpec, border: tuple[bytes, ...]) -> tuple[
         for name, value in headers.cookies():
             jar.setdefault(name, []).append(value.encode("latin-1", "replace"))
         extra += [_join(jar.get(name, ())) for name in spec.cookies]
-    said = retargeting(headers, request.scheme)
     if said:
         extra.append(_join(part.encode("latin-1", "replace") for pair in said for part in pair))
     return tuple(extra)
@@ -239,12 +242,12 @@ def key_parts(material: bytes) -> KeyParts | None:
     parts: list[bytes] = []
     at = 0
     for _ in range(7):
-        colon = material.find(b":", at, at + 10)
-        digits = material[at:colon]
-        if colon < 0 or not digits.isdigit():
+        start = material.find(b":", at, at + 10) + 1
+        digits = material[at : start - 1]
+        if not start or not digits.isdigit():
             return None
-        at = colon + 1 + int(digits)
-        parts.append(material[colon + 1 : at])
+        at = start + int(digits)
+        parts.append(material[start:at])
     form, spec, _, _, origin, target, query = parts
     if form != FORMAT or at > len(material):
         return None
@@ -359,6 +362,7 @@ def _target(path: str, spec: KeySpec) -> bytes:
     return _join((target.encode("latin-1", "replace"), normalised_query(query, spec).encode("latin-1", "replace")))
 
 
+@lru_cache(maxsize=512)
 def _first_of_resource(host: str) -> bytes:
     # The scheme does not tell resources apart for invalidation: a POST over https must reach what http stored.
     return _join((b"r1", host.encode("latin-1", "replace")))

@@ -6,7 +6,9 @@ Nothing is decided here but whether a stored response is the one that was asked 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from meshcache.decisions import MissReason, TierName
 from meshcache.engine.epochs import UNKNOWN, Epochs
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from meshcache.tiers.stack import Found, TierStack
 
 
-class Candidate(NamedTuple):
+class Candidate(msgspec.Struct, frozen=True):
     """A stored response that may answer, and how the policy sees it."""
 
     stored: StoredResponse

@@ -59,10 +59,10 @@ class Answer(msgspec.Struct):
         """Bytes of the body that goes out."""
         if self.not_modified:
             return 0
+        if self.excerpt is None:
+            return self.stored.length
         span = self.span
-        if span is not None:
-            return span[1]
-        return len(self.stored.body if self.excerpt is None else self.excerpt.body)
+        return len(self.excerpt.body) if span is None else span[1]
 
     @property
     def span(self) -> tuple[int, int] | None:

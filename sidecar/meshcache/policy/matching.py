@@ -140,7 +140,6 @@ class Group(Generic[T]):
     """Matches between which method, headers and query decide."""
 
     __slots__ = (
-        "_always",
         "_any_method",
         "_by_header",
         "_by_parameter",
@@ -148,6 +147,7 @@ class Group(Generic[T]):
         "_patterns",
         "_targets",
         "_unconditional",
+        "always",
     )
 
     def __init__(self, candidates: Iterable[Candidate[T]], sets: PatternSets) -> None:
@@ -168,9 +168,10 @@ class Group(Generic[T]):
         if masks:
             self._patterns = (sets.of(tuple(masks)), tuple(masks.values()))
         first = ordered[0]
-        self._always: T | None = None
+        self.always: T | None = None
+        """Where every request leads; None when it depends on the request."""
         if first.match.regex is None and not first.match.methods and not first.conditions():
-            self._always = first.target
+            self.always = first.target
 
     def _methods_of(self, ordered: list[Candidate[T]], bits: list[int]) -> None:
         self._any_method = sum(bit for bit, one in zip(bits, ordered, strict=True) if not one.match.methods)
@@ -197,8 +198,8 @@ class Group(Generic[T]):
 
     def find(self, asked: Asked, path: str) -> T | None:
         """Where the first match that fits leads, or None. `path` counts for expressions only."""
-        if self._always is not None:
-            return self._always
+        if self.always is not None:
+            return self.always
         alive = self._methods.get(asked.method, self._any_method)
         if self._patterns is not None:
             patterns, masks = self._patterns

@@ -72,6 +72,11 @@ class _Paths(Generic[T]):
         self._patterns: Group[T] | None = Group(patterns, sets) if patterns else None
         self._any: Group[T] | None = Group(everywhere, sets) if everywhere else None
 
+    @property
+    def always(self) -> T | None:
+        """Where every path leads; None when it depends on the request."""
+        return None if self._any is None or self._exact or self._prefixes or self._patterns else self._any.always
+
     def find(self, path: str, asked: Asked) -> T | None:
         group = self._exact.get(path)
         if group is not None and (found := group.find(asked, path)) is not None:
@@ -106,7 +111,7 @@ class _Paths(Generic[T]):
 class RouteIndex(Generic[T]):
     """Routes prepared for look-up; each match leads to a target of the caller's choice."""
 
-    __slots__ = ("_any", "_hosts", "_parameters", "_suffixes")
+    __slots__ = ("_any", "_everything", "_hosts", "_parameters", "_suffixes")
 
     def __init__(self, matches: Iterable[tuple[Match, T]]) -> None:
         """`matches` stand in document order; their expressions are sound. No target is None."""
@@ -126,13 +131,17 @@ class RouteIndex(Generic[T]):
         self._suffixes = {host[1:]: found for host, found in paths.items() if host.startswith("*.")}
         self._any = _Paths(anywhere, sets)
         self._parameters = frozenset(parameters)
+        self._everything = None if self._hosts or self._suffixes else self._any.always
+        """Where every request leads, where that is one place."""
         sets.compile()
 
     def find(self, authority: str, target: str, method: str, headers: Headers) -> T | None:
         """What the match that wins leads to, or None when none fits. `target` is the path with its query."""
-        path, _, query = target.partition("?")
-        if path[:1] != "/":
+        if target[:1] != "/":
             return None
+        if self._everything is not None:
+            return self._everything
+        path, _, query = target.partition("?")
         asked = Asked(method, headers, query, self._parameters)
         if self._hosts or self._suffixes:
             for paths in self._by_host(host_of(authority)):

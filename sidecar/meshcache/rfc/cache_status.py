@@ -79,7 +79,11 @@ def sf_string(text: str) -> str:
 
 def _whole(ttl: float | None) -> int | None:
     """Whole seconds, rounded down, as far as a field can say them."""
-    return None if ttl is None else math.floor(max(-_LARGEST_INTEGER, min(ttl, _LARGEST_INTEGER)))
+    if ttl is None:
+        return None
+    if not -_LARGEST_INTEGER <= ttl <= _LARGEST_INTEGER:
+        ttl = max(-_LARGEST_INTEGER, min(ttl, _LARGEST_INTEGER))
+    return math.floor(ttl)
 
 
 def _ttl(ttl: int | None) -> str:

@@ -250,8 +250,9 @@ class MemoryTier:
         The entry itself may have left in the meantime, or be the one that has to go: then it is only the
         caller's.
         """
+        before = 0 if entry.rendered is None else getsizeof(entry.rendered)
         entry.rendered = rendered
-        entry.size = entry_size(entry)
+        entry.size += getsizeof(rendered) - before
         held = self._entries.get(key)
         if held is not None and held[0] is entry:
             held[1].resize(key, entry.size)

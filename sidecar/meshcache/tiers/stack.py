@@ -118,7 +118,8 @@ class TierStack:
     def hot(self, key: bytes, resource: bytes, limits: Tiers, now: float) -> HotEntry | None:
         """The entry in memory, if no invalidation came since and its residence by the limits now in force lasts."""
         # Here too: a worker that answers from memory alone would never see that the others use another board.
-        self._check_board()
+        if self._clock() - self._board_checked >= _BOARD_CHECK:
+            self._check_board()
         entry = self.memory.get(key, now)
         if entry is None:
             return None

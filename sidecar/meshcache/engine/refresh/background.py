@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from meshcache.decisions import NoStoreReason, RefreshOutcome, TierName
 from meshcache.engine.judge import Use, judge, use
 from meshcache.engine.ports import RefreshError
@@ -160,8 +162,8 @@ class Refreshes:
         ):
             judgement = judge(fresher, policy.freshness)
             if use(judgement, _NOTHING_ASKED, target.request_time) is Use.FRESH:
-                fresh = candidate._replace(
-                    stored=fresher, judgement=judgement, born=found.epochs.born, stale_since=None
+                fresh = msgspec.structs.replace(
+                    candidate, stored=fresher, judgement=judgement, born=found.epochs.born, stale_since=None
                 )
                 cache.keeper.promote(target, fresh, (TierName.HOT,), target.request_time)
                 return RefreshOutcome.FOUND

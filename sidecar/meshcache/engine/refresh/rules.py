@@ -26,6 +26,9 @@ _OF_A_RANGE = frozenset({"if-range", "range"})
 _NEGOTIATION = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 """Sent besides what the response is known to vary on: they describe the client, never who he is."""
 
+_ALWAYS_SENT = _NEGOTIATION | RETARGETING
+_NEVER_SENT = CREDENTIALS | _OF_A_RANGE
+
 POPULAR: Final = 2
 """Hits in process memory since an entry came there, from which it is popular: worth a request before it is stale."""
 
@@ -72,11 +75,12 @@ def refresh_request(
 
     Conditional fields are not in it: the caller adds the stored validators.
     """
-    wanted = _NEGOTIATION.union(
-        RETARGETING, spec.headers, spec.partition_headers, (name for name, _ in stored.selecting)
-    )
-    left_out = CREDENTIALS | _OF_A_RANGE
-    fields = [item for item in request.headers.fields if item[0] in wanted and item[0] not in left_out]
+    wanted = {*spec.headers, *spec.partition_headers, *(name for name, _ in stored.selecting)}
+    fields = [
+        item
+        for item in request.headers.fields
+        if (item[0] in _ALWAYS_SENT or item[0] in wanted) and item[0] not in _NEVER_SENT
+    ]
     offered = capability(request.headers, targets)
     if offered is not None:
         fields.append(offered)

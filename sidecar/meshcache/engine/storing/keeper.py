@@ -11,7 +11,7 @@ import msgspec
 from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.admission import effective_method
 from meshcache.engine.chunks import owner_of
-from meshcache.engine.judge import judge, withheld
+from meshcache.engine.judge import judge, judged, withheld
 from meshcache.engine.key import resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.pools import pool_of
@@ -182,16 +182,19 @@ class Keeper:
         target = target.asking(target.request.headers)
         updated = freshened(old.fields, response.headers, targets=target.policy.freshness.targets, response_time=now)
         fields = [item for item in updated if item[0] not in NOT_REPLAYED]
-        reason = unstorable(Arrival(target, Response(old.status, Headers(fields)), now), part=is_part(old))
+        arrival = Arrival(target, Response(old.status, Headers(fields)), now)
+        reason = unstorable(arrival, part=is_part(old))
         tags = response_tags(response.headers)
         if tags is None:
             reason = reason or NoStoreReason.TAGS
         names = parse_vary(response.headers.get("vary"))
         selected_by = {name for name, _ in old.selecting}
+        vary: str | None = None
         if names != "*" and selected_by - set(names):
             # A 304 often names less than the answer itself did: it narrows for whom that was, and never widens it.
             names = tuple(sorted(selected_by.union(names)))
-            fields = [*(item for item in fields if item[0] != "vary"), ("vary", ", ".join(names))]
+            vary = ", ".join(names)
+            fields = [*(item for item in fields if item[0] != "vary"), ("vary", vary)]
         record = msgspec.structs.replace(
             old,
             selecting=old.selecting if names == "*" else selecting_values(names, target.request.headers),
@@ -201,7 +204,9 @@ class Keeper:
             initial_age=age_value(response.headers.get("age")),
             tags=tags or old.tags,
         )
-        judgement = judge(record, target.policy.freshness)
+        # What is stored now has been read already, unless its `vary` or its age are others.
+        read = vary is None and record.initial_age == arrival.age
+        judgement = judged(record, arrival.reading) if read else judge(record, target.policy.freshness)
         if reason is None:
             reason = self.place(target, record, candidate, judgement)
         else:
