@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from meshcache.experiment.overlay import Phase
 from meshcache.experiment.state import Decided
@@ -59,7 +60,7 @@ def test_after_a_rollback_everybody_is_on_control() -> None:
             Decided.ROLLED_BACK,
         ]
         assert one.record.phase is Phase.ROLLED_BACK
-        first, *rest = (asked._replace(time=asked.time + 100) for asked in TRAFFIC.requests(500, 2))
+        first, *rest = (structs.replace(asked, time=asked.time + 100) for asked in TRAFFIC.requests(500, 2))
         # By then what was under way has come to its end.
         one.replay.feed(first)
         before = {arm: tally.requests for arm, tally in one.replay.tallies.items()}

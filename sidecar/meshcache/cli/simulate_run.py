@@ -80,14 +80,17 @@ def _sizes(settings: Settings, snapshot: Snapshot) -> Sizes:
 
 def replay(settings: Settings, compared: Sequence[Contender]) -> SimulationResult:
     """Read the trace once and replay it against each of `compared`. Raises `CommandError`."""
-    with tempfile.TemporaryDirectory(prefix="meshcache-simulate-") as folder, _seldom_collected():
-        simulation = Simulation(
+    with (
+        tempfile.TemporaryDirectory(prefix="meshcache-simulate-") as folder,
+        _seldom_collected(),
+        Simulation(
             Path(folder),
             compared,
             origin=OriginModel(settings.cache_control, settings.validators, settings.object_bytes),
             latency=LatencyModel(settings.miss_latency, settings.hit_latency, settings.sigma, settings.seed),
             render=wire.render,
-        )
+        ) as simulation,
+    ):
         trace = read(settings, simulation.feed)
         result = simulation.result(settings.trace.name, trace.format, trace.bad.count, trace.bad.first)
     for policy in result.policies:

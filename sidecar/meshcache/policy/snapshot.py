@@ -121,6 +121,12 @@ class Snapshot:
         made._lay({adoption.route: adoption for adoption in adoptions})
         return made
 
+    def untold(self) -> Snapshot:
+        """The same policies for where nobody reads `cache-status`, which is then not made."""
+        made = copy(self)
+        made._shown = "off"
+        return made
+
     def _lay(self, adoptions: Mapping[str, Adoption]) -> None:
         self.tallies: Mapping[str, Tally] = {}
         """What counts the requests of `counted`, by experiment, as far as it is at hand: whoever installs it sees to

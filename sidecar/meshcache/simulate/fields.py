@@ -30,6 +30,8 @@ HEADER_PREFIX: Final = "header:"
 """A column `header:NAME` holds a header field of the request."""
 _STATUS: Final = re.compile(r"[1-5][0-9]{2}", re.ASCII)
 _SIZE_DIGITS: Final = 15
+_REMEMBERED: Final = 256
+"""Characters of a URL or a name that are remembered; longer ones are too few to matter, and too large to be kept."""
 _EMPTY: Final = ("", "-")
 _LATEST: Final = 1e11
 """Unix seconds beyond which no trace was recorded."""
@@ -51,7 +53,14 @@ def places(names: list[str]) -> dict[str, int]:
 
 
 def target_of(text: str, host: str) -> tuple[str, str]:
-    """Host and path with query of a URL, a path, or a mere name. Raises `ValueError`."""
+    """Host and path with query of a URL, a path, or a mere name. Raises `ValueError`.
+
+    What a trace asks for again and again is one object each time: comparing and hashing it costs next to nothing then.
+    """
+    return _known_target(text, host) if len(text) <= _REMEMBERED else _target_of(text, host)
+
+
+def _target_of(text: str, host: str) -> tuple[str, str]:
     if text[:1] == "/":
         return host, text
     scheme, found, rest = text.partition("://")
@@ -66,6 +75,15 @@ def target_of(text: str, host: str) -> tuple[str, str]:
     if not text or text == "-":
         raise ValueError("no URL")
     return host, f"/{text}"
+
+
+_known_target = lru_cache(maxsize=1 << 16)(_target_of)
+_known_user: Final = lru_cache(maxsize=1 << 16)(str)
+
+
+def user_of(text: str) -> str:
+    """Who asks, as one object for all his requests."""
+    return _known_user(text) if len(text) <= _REMEMBERED else text
 
 
 @lru_cache(maxsize=256)
@@ -101,34 +119,43 @@ def split_request_line(text: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def request_of(given: Mapping[str, str], host: str, when: float, fields: tuple[tuple[str, str], ...]) -> TraceRequest:
-    """The request that the parts of a line make; `""` and `-` stand for none.
+def request_of(
+    stamp: str,
+    method: str,
+    target: str,
+    line: str,
+    said: str,
+    status: str,
+    size: str,
+    user: str,
+    control: str,
+    *,
+    host: str,
+    when: float,
+    fields: tuple[tuple[str, str], ...] = (),
+) -> TraceRequest:
+    """The request that the parts of a line make, in the order of `NAMES`; `""` and `-` stand for none.
 
     `host` and `when` are where and when it goes if the line does not say. Raises `ValueError` for what is no request.
     """
-    get = given.get
-    target, method, line = get("target", ""), get("method", ""), get("request", "")
     if line not in _EMPTY:
         of_line = split_request_line(line)
         method, target = (
             mine if mine not in _EMPTY else its for mine, its in zip((method, target), of_line, strict=True)
         )
-    said = get("host", "")
     host, path = target_of(target, said if said not in _EMPTY else host)
-    stamp, status = get("time", ""), get("status", "")
     if stamp not in _EMPTY:
         when = unix_seconds(stamp)
         if not 0.0 <= when < _LATEST:
             raise ValueError(f"{stamp!r} is no time")
-    user, control = get("user", ""), get("cache_control", "")
     return TraceRequest(
         when,
         path,
-        size_of(get("size", "")),
+        size_of(size),
         status_of(status) if status not in _EMPTY else 200,
         method_of(method) if method not in _EMPTY else "GET",
         host,
-        user if user != "-" else "",
+        user_of(user) if user != "-" else "",
         control if control not in _EMPTY else None,
         fields,
     )

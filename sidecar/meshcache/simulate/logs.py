@@ -97,10 +97,10 @@ def read_json(stream: BinaryIO, host: str, bad: BadLines) -> Iterator[TraceReque
         try:
             members = _decode(text.encode("latin-1"))
             there = {plain_name(name): text_of(value) for name, value in members.items()}
-            parts = {
-                part: next((there[name] for name in known if there.get(name) not in (None, "", "-")), "")
-                for part, known in NAMES.items()
-            }
-            yield request_of(parts, host, BEGINNING + number, ())
+            parts = (
+                next((there[name] for name in known if there.get(name) not in (None, "", "-")), "")
+                for known in NAMES.values()
+            )
+            yield request_of(*parts, host=host, when=BEGINNING + number)
         except (ValueError, msgspec.DecodeError, RecursionError) as error:
             bad.add(number, str(error))

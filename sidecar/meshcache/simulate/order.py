@@ -6,6 +6,8 @@ import heapq
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from meshcache.simulate.trace import TraceError
 
 if TYPE_CHECKING:
@@ -26,11 +28,12 @@ def in_order(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
     waiting: deque[TraceRequest] = deque()
     late: list[tuple[float, int, TraceRequest]] = []
     newest = released = float("-inf")
+    append, popleft = waiting.append, waiting.popleft
     for number, request in enumerate(requests):
         when = request.time
         if when >= newest:
             newest = when
-            waiting.append(request)
+            append(request)
         elif when < released:
             raise TraceError(
                 f"request {number + 1} of the trace is {newest - when:.0f} seconds older than one before it: "
@@ -40,7 +43,7 @@ def in_order(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
             heapq.heappush(late, (when, number, request))
         due = newest - WINDOW_SECONDS
         while waiting[0].time <= due or (late and late[0][0] <= due) or len(waiting) + len(late) > MOST_HELD:
-            first = _first(waiting, late)
+            first = _first(waiting, late) if late else popleft()
             released = first.time
             yield first
     while waiting or late:
@@ -61,11 +64,14 @@ def spread(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
         if second and request.time != second[0].time:
             yield from _spread_out(second)
             second = []
-        second.append(request)
+        if second or request.time.is_integer():
+            second.append(request)
+        else:
+            yield request
     yield from _spread_out(second)
 
 
 def _spread_out(second: list[TraceRequest]) -> Iterable[TraceRequest]:
-    if len(second) < 2 or not second[0].time.is_integer():
+    if len(second) < 2:
         return second
-    return (request._replace(time=request.time + place / len(second)) for place, request in enumerate(second))
+    return (replace(request, time=request.time + place / len(second)) for place, request in enumerate(second))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from meshcache.engine.chunks import CHUNK_BYTES, INLINE_BYTES
 from meshcache.message import Headers, Response
 from meshcache.rfc.fields import format_http_date
@@ -39,14 +41,14 @@ class Origin:
 
     def seen(self, asked: TraceRequest) -> TraceRequest:
         """What there is at the time of `asked`, which is remembered: the same request with the size that is known."""
-        target = (asked.host, asked.path)
-        if asked.status == 304 or asked.size < 0 or asked.method == "HEAD":
+        target, status, method = (asked.host, asked.path), asked.status, asked.method
+        if status == 304 or asked.size < 0 or method == "HEAD":
             known = self._known.get(target)
             if known is not None:
-                return asked._replace(size=known.size, status=known.status if asked.status == 304 else asked.status)
+                return replace(asked, size=known.size, status=known.status if status == 304 else status)
             whole = asked.size if asked.size > 0 else self._object_bytes
-            return asked._replace(size=whole, status=200 if asked.status == 304 else asked.status)
-        if asked.method == "GET" and asked.status != 206:
+            return replace(asked, size=whole, status=200 if status == 304 else status)
+        if method == "GET" and status != 206:
             self._known[target] = asked
         return asked
 

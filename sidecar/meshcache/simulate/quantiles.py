@@ -22,8 +22,9 @@ class Quantiles:
 
     def add(self, value: float) -> None:
         """Take in one value."""
-        self._fresh.append(value)
-        if len(self._fresh) >= _FOLD_AT:
+        fresh = self._fresh
+        fresh.append(value)
+        if len(fresh) >= _FOLD_AT:
             self._fold()
 
     def merge(self, other: Quantiles) -> None:

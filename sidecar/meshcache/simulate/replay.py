@@ -87,24 +87,27 @@ class Replay:
 
     def feed(self, asked: TraceRequest) -> None:
         """One more request, no earlier than the last. Its time has come when this returns; its answer may be due."""
+        # Whoever feeds many has its loop run already: to set it for each takes as long as to read one off the trace.
+        if asyncio._get_running_loop() is self._loop:
+            self._feed(asked)
+        else:
+            with self._loop.running():
+                self._feed(asked)
+
+    def _feed(self, asked: TraceRequest) -> None:
         loop = self._loop
-        before = asyncio._get_running_loop()
-        asyncio._set_running_loop(loop)
-        try:
+        loop.advance(asked.time)
+        fields, tokens = self._callers.of(asked)
+        request = Request(asked.method, asked.host, asked.path, fields, "http", _PEER, "", True, tokens)
+        exchange = self._open(request)
+        outcome = exchange.start()
+        if isinstance(outcome, Answer) and (outcome.span is None or outcome.tier is None):
+            self._answered(asked, exchange, outcome, loop.now)
+        elif isinstance(outcome, Forward):
+            loop.call_later(self._sample(self._miss), self._arrived, asked, exchange, outcome, loop.now)
+        else:
+            loop.create_task(self._converse(asked, exchange, outcome, loop.now))
             loop.advance(asked.time)
-            fields, tokens = self._callers.of(asked)
-            request = Request(asked.method, asked.host, asked.path, fields, "http", _PEER, "", True, tokens)
-            exchange = self._open(request)
-            outcome = exchange.start()
-            if isinstance(outcome, Answer) and (outcome.span is None or outcome.tier is None):
-                self._answered(asked, exchange, outcome, loop.now)
-            elif isinstance(outcome, Forward):
-                loop.call_later(self._sample(self._miss), self._arrived, asked, exchange, outcome, loop.now)
-            else:
-                loop.create_task(self._converse(asked, exchange, outcome, loop.now))
-                loop.advance(asked.time)
-        finally:
-            asyncio._set_running_loop(before)
 
     def finish(self) -> None:
         """Let what is under way come to its end, and give everything back. Raises what the engine let out, if so."""
@@ -188,25 +191,27 @@ class Replay:
         self, asked: TraceRequest, exchange: Exchange, answer: Answer, began: float, response: Response | None = None
     ) -> None:
         """The client is answered from what is stored; with a `response`, after the origin was asked."""
-        tier, judgement = answer.tier, exchange.judgement
+        tier, stored, decision, age = answer.tier, answer.stored, answer.decision, answer.age
         latency = self._loop.now - began
         if tier is not None and response is None:
             latency += self._sample(self._hit[tier])
         stale_for = 0.0
-        if judgement is not None and answer.age is not None and answer.age > judgement.lifetime:
-            stale_for = answer.age - judgement.lifetime
+        if age is not None and decision not in CONFIRMED:
+            judgement = exchange.judgement
+            if judgement is not None and age > judgement.lifetime:
+                stale_for = age - judgement.lifetime
         self._note(
             asked,
             exchange,
-            answer.decision,
+            decision,
             tier,
             0 if asked.method == "HEAD" else answer.size,
             latency,
             response is not None,
             0 if response is None or response.complete else asked.size,
-            0.0 if answer.decision in CONFIRMED else stale_for,
-            answer.stored.length != asked.size and tier is not None,
-            answer.status >= 500,
+            stale_for,
+            tier is not None and stored.length != asked.size,
+            stored.status >= 500 and not answer.not_modified,
         )
 
     def _passed(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from meshcache.simulate.callers import Callers
 from meshcache.simulate.curve import miss_ratio_curve, stack_distances
@@ -43,7 +44,7 @@ class OriginModel:
 
 
 class Simulation:
-    """Takes requests in order of time, and gives the result."""
+    """Takes requests in order of time, and gives the result. Use as a context manager."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Simulation:
         )
         self._latency = latency
         self._render = render
+        self._running = contextlib.ExitStack()
         self._replays: list[Replay] = []
         self._objects: dict[tuple[str, str], int] = {}
         self._asked = array("q")
@@ -71,23 +73,31 @@ class Simulation:
         self.requests = 0
         self._bytes = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
     def feed(self, request: TraceRequest) -> None:
         """One more request."""
         asked = self._origin.seen(request)
+        size = asked.size
         if not self._replays:
             self._begin(asked.time)
         self.requests += 1
-        self._bytes += asked.size
+        self._bytes += size
         self._last = asked.time
         if asked.method == "GET":
             objects = self._objects
             self._asked.append(objects.setdefault((asked.host, asked.path), len(objects)))
-            self._sizes.append(asked.size + self._around)
+            self._sizes.append(size + self._around)
         for replay in self._replays:
             replay.feed(asked)
 
     def result(self, trace: str, form: str, bad_lines: int, first_bad: list[tuple[int, str]]) -> SimulationResult:
         """Let all come to its end, and say what was seen. `trace` is what the trace is called, `form` its format."""
+        self._running.close()
         for replay in self._replays:
             replay.finish()
         curve = miss_ratio_curve(stack_distances(self._asked, self._sizes))
@@ -126,3 +136,5 @@ class Simulation:
                     render=self._render,
                 )
             )
+        if len(self._replays) == 1:
+            self._running.enter_context(self._replays[0].world.loop.running())

@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import Final
 
 _NUMBER: Final = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,12})?", re.ASCII)
+_MILLISECONDS: Final = 1e11
+"""From here on a number cannot be seconds."""
 _MONTHS: Final = {
     name: number
     for number, name in enumerate(
@@ -16,7 +18,6 @@ _MONTHS: Final = {
 }
 
 
-@lru_cache(maxsize=1024)
 def unix_seconds(text: str) -> float:
     """A number of seconds, milliseconds, microseconds or nanoseconds, by its size, or a date (ISO 8601).
 
@@ -29,12 +30,15 @@ def unix_seconds(text: str) -> float:
 
 def scaled(value: float) -> float:
     """Seconds, from what may as well be milli-, micro- or nanoseconds since 1970."""
+    if value < _MILLISECONDS:
+        return value
     for unit in (1e9, 1e6, 1e3):
         if value >= 1e8 * unit:
             return value / unit
     return value
 
 
+@lru_cache(maxsize=1024)
 def _iso(text: str) -> float:
     when = datetime.fromisoformat(text)
     # A date that names no zone is taken for UTC: the same file gives the same result everywhere.

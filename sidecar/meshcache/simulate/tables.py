@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import struct
+from operator import itemgetter
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from meshcache.rfc.fields import is_token
-from meshcache.simulate.fields import HEADER_PREFIX, places, request_of
+from meshcache.simulate.fields import HEADER_PREFIX, NAMES, places, request_of
 from meshcache.simulate.lines import BadLines, text_lines
 from meshcache.simulate.trace import BEGINNING, TraceError, TraceRequest
 
@@ -40,15 +41,17 @@ def read_table(stream: BinaryIO, host: str, bad: BadLines, *, separator: str, ra
     ]
     if wrong := [name for name, _ in extra if not is_token(name)]:
         raise TraceError(f"the trace has a column for a header field that cannot be: {wrong[0]!r}")
+    # What has no column is read from one more, which is empty.
+    pick = itemgetter(*(where.get(part, len(names)) for part in NAMES))
     count = 0
     for number, row in rows:
         if len(row) != len(names):
             bad.add(number, f"{len(row)} columns instead of {len(names)}")
             continue
-        given = {part: row[place] for part, place in where.items()}
         fields = tuple((name, row[place]) for name, place in extra if row[place]) if extra else ()
         try:
-            made = request_of(given, host, BEGINNING + count / rate, fields)
+            row.append("")
+            made = request_of(*pick(row), host=host, when=BEGINNING + count / rate, fields=fields)
         except ValueError as error:
             bad.add(number, str(error))
             continue

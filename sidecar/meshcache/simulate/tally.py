@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meshcache.decisions import Decision, TierName
@@ -39,17 +39,25 @@ class Outcome(NamedTuple):
     """Whether the client got a status of 500 or more."""
 
 
-class Tally:
-    """Counts of one arm, or of requests without one."""
+class _Row:
+    """What requests have in common that count alike."""
+
+    __slots__ = ("bytes", "requests", "sent")
 
     def __init__(self) -> None:
         self.requests = 0
         self.bytes = 0
-        self.hits: Counter[TierName] = Counter()
-        self.hit_bytes: Counter[TierName] = Counter()
-        self.decisions: Counter[Decision] = Counter()
-        self.origin_requests = 0
-        self.origin_bytes = 0
+        """Of bodies that clients got."""
+        self.sent = 0
+        """Bytes of bodies that the origin sent."""
+
+
+class Tally:
+    """Counts of one arm, or of requests without one."""
+
+    def __init__(self) -> None:
+        # Requests are counted where they differ, and added up when someone asks: there are millions of them.
+        self._rows: defaultdict[tuple[Decision, TierName | None, bool], _Row] = defaultdict(_Row)
         self.stale = 0
         self.outdated = 0
         self.errors = 0
@@ -71,31 +79,72 @@ class Tally:
         error: bool,
     ) -> None:
         """Take in one request: the parts of an `Outcome`, which to make for each would cost as much as to count it."""
-        self.requests += 1
-        self.bytes += size
-        self.decisions[decision] += 1
-        if tier is not None and decision in HITS and not asked:
-            self.hits[tier] += 1
-            self.hit_bytes[tier] += size
+        row = self._rows[decision, tier, asked]
+        row.requests += 1
+        row.bytes += size
         if asked:
-            self.origin_requests += 1
-            self.origin_bytes += sent
+            row.sent += sent
         if stale_for > 0.0 or decision in STALE:
             self.stale += 1
             self.staleness.add(stale_for)
-        self.outdated += outdated
-        self.errors += error
+        if outdated:
+            self.outdated += 1
+        if error:
+            self.errors += 1
         self.latency.add(latency)
+
+    @property
+    def requests(self) -> int:
+        """How many there were."""
+        return sum(row.requests for row in self._rows.values())
+
+    @property
+    def bytes(self) -> int:
+        """Of the bodies that clients got."""
+        return sum(row.bytes for row in self._rows.values())
+
+    @property
+    def decisions(self) -> Counter[Decision]:
+        """Requests by what was done with them."""
+        found: Counter[Decision] = Counter()
+        for (decision, _, _), row in self._rows.items():
+            found[decision] += row.requests
+        return found
+
+    @property
+    def hits(self) -> Counter[TierName]:
+        """Requests that were answered by each tier, at once and without the origin."""
+        return Counter({tier: sum(row.requests for row in rows) for tier, rows in self._of_hits().items()})
+
+    @property
+    def hit_bytes(self) -> Counter[TierName]:
+        """Of the bodies of these answers."""
+        return Counter({tier: sum(row.bytes for row in rows) for tier, rows in self._of_hits().items()})
+
+    @property
+    def origin_requests(self) -> int:
+        """How many the origin was asked for."""
+        return sum(row.requests for (_, _, asked), row in self._rows.items() if asked)
+
+    @property
+    def origin_bytes(self) -> int:
+        """Of the bodies that the origin sent."""
+        return sum(row.sent for row in self._rows.values())
+
+    def _of_hits(self) -> dict[TierName, list[_Row]]:
+        found: dict[TierName, list[_Row]] = {}
+        for (decision, tier, asked), row in self._rows.items():
+            if tier is not None and decision in HITS and not asked:
+                found.setdefault(tier, []).append(row)
+        return found
 
     def merge(self, other: Tally) -> None:
         """Take in all that another has counted."""
-        self.requests += other.requests
-        self.bytes += other.bytes
-        self.hits.update(other.hits)
-        self.hit_bytes.update(other.hit_bytes)
-        self.decisions.update(other.decisions)
-        self.origin_requests += other.origin_requests
-        self.origin_bytes += other.origin_bytes
+        for kind, row in other._rows.items():
+            mine = self._rows[kind]
+            mine.requests += row.requests
+            mine.bytes += row.bytes
+            mine.sent += row.sent
         self.stale += other.stale
         self.outdated += other.outdated
         self.errors += other.errors
@@ -112,21 +161,30 @@ class Timeline:
         self.width = width
         self.requests = [0]
         self.hits = [0]
+        self._place, self._from, self._until = 0, 0.0, width
+        """The window of the request before, and when it begins and ends: most are in the same."""
 
     def add(self, when: float, hit: bool) -> None:
         """Take in one request."""
-        place = int((when - self.start) / self.width) if when > self.start else 0
+        since = when - self.start
+        if not self._from <= since < self._until:
+            self._turn_to(since)
+        self.requests[self._place] += 1
+        if hit:
+            self.hits[self._place] += 1
+
+    def _turn_to(self, since: float) -> None:
+        """Find the window so many seconds after the start, or make it."""
+        place = int(since / self.width) if since > 0.0 else 0
         while place >= _WINDOWS:
             self.requests, self.hits = _in_pairs(self.requests), _in_pairs(self.hits)
             self.width *= 2
-            place = int((when - self.start) / self.width)
+            place = int(since / self.width)
         if place >= len(self.requests):
             missing = [0] * (place + 1 - len(self.requests))
             self.requests += missing
             self.hits += missing
-        self.requests[place] += 1
-        if hit:
-            self.hits[place] += 1
+        self._place, self._from, self._until = place, place * self.width, (place + 1) * self.width
 
 
 def _in_pairs(counts: list[int]) -> list[int]:

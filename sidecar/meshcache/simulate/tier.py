@@ -25,6 +25,13 @@ _RUN: Final = bytes(64)
 _TAIL: Final = 1024
 
 
+_ZEROS: Final = memoryview(bytes(1 << 20))
+
+
+def _zeros(size: int) -> bytes | memoryview:
+    return _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
+
+
 class _Packed(NamedTuple):
     """Bytes with their longest run of zeros left out."""
 
@@ -39,7 +46,7 @@ class _Packed(NamedTuple):
             return cls(value, 0, b"")
         # What follows a body is short: that all before it is zeros is seen at once, the rest byte by byte.
         end = len(value) - _TAIL
-        if end <= at or value[at:end] != bytes(end - at):
+        if end <= at or not value.startswith(_zeros(end - at), at):
             end = at
         tail = value[end:].lstrip(b"\0")
         return cls(value[:at], len(value) - at - len(tail), tail)

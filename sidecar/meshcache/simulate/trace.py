@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from meshcache.message import Field
@@ -12,7 +14,7 @@ BEGINNING: Final = 1_700_000_000.0
 """Unix seconds at which a trace begins that has no times, or counts from 0."""
 
 
-class TraceRequest(NamedTuple):
+class TraceRequest(msgspec.Struct, frozen=True, gc=False):
     """A recorded request and what the log says of its answer."""
 
     time: float

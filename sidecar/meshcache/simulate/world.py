@@ -222,7 +222,7 @@ class World:
             copy_bytes=sizes.copies,
             flights=Flights(clock),
         )
-        self.cache.install(snapshot)
+        self.cache.install(snapshot.untold())
 
     def close(self) -> None:
         """Give up what is under way. Use within `loop.running()`, and nothing afterwards."""
