@@ -93,7 +93,7 @@ PARTS = (
     Part(
         "numbers",
         "hits in Envoy count once, whatever is lost on the way and whoever is killed",
-        _tests("tests/extproc/test_filter_numbers.py"),
+        _tests("tests/extproc/test_filter_numbers.py", "tests/e2e/test_hits_in_envoy_count.py"),
         {"KILLS": os.environ.get("KILLS") or "500"},
     ),
     Part(
