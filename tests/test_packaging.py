@@ -109,7 +109,14 @@ def test_the_version_is_the_packages_own():
 
 
 @pytest.mark.parametrize(
-    "name", ["Dockerfile", "istio/injection-values.yaml", "istio/base/filter.yaml", "docs/istio.md"]
+    "name",
+    [
+        "Dockerfile",
+        "istio/injection-values.yaml",
+        "istio/base/filter.yaml",
+        "istio/envoy-gateway/meshcache.yaml",
+        "docs/istio.md",
+    ],
 )
 def test_images_are_named_by_that_version(name):
     found = set(re.findall(r"\bmeshcache(?:-filter)?:([0-9][\w.-]*)", (ROOT / name).read_text()))

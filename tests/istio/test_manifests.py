@@ -48,7 +48,7 @@ def test_the_generated_files_are_what_the_builders_render():
 
 def unpinned(text):
     """Without the digest of the filter."""
-    return re.sub(r"(?m)^  sha256: [0-9a-f]{64}$", "", text)
+    return re.sub(r"(?m)^ +sha256: [0-9a-f]{64}$", "", text)
 
 
 def test_the_generator_wants_a_filter_of_these_sources(tmp_path, capsys, monkeypatch):

@@ -1,4 +1,4 @@
-"""The Istio manifests that hold Envoy configuration, from the same builders as the bootstrap.
+"""The manifests for Istio and Envoy Gateway that hold Envoy configuration, from the same builders as the bootstrap.
 
 `python -m meshcache.envoy.istio istio` writes them into the folder `istio`; with `--check` it only compares.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 
-from meshcache.envoy import clusters, filters
+from meshcache.envoy import clusters, filters, gateway_api
 from meshcache.envoy.bootstrap import HTTP_CONNECTION_MANAGER
 from meshcache.envoy.render import pack, to_plain, to_yaml
 from meshcache.envoy.timeouts import message_timeout
@@ -67,7 +67,7 @@ def envoy_filter(context: Context, options: IstioOptions) -> dict[str, Any]:
     ext_proc is inserted before the router, thus behind every authentication and authorization filter and behind all
     plugins (`wasm_plugin`), which istiod has put there before patches apply.
     """
-    sockets = [SOCKET_DIR / f"worker-{index}.sock" for index in range(options.workers)]
+    sockets = _sockets(options)
     ext_proc = filters.skippable(filters.ext_proc(message_timeout=options.message_timeout))
     # A merge: what istiod has set on its router stays.
     router = HttpFilter(
@@ -88,6 +88,10 @@ def envoy_filter(context: Context, options: IstioOptions) -> dict[str, Any]:
         "metadata": {"name": f"meshcache-{role}"},
         "spec": {"workloadSelector": {"labels": {SELECTOR_LABEL: role}}, "configPatches": patches},
     }
+
+
+def _sockets(options: IstioOptions) -> list[Path]:
+    return [SOCKET_DIR / f"worker-{index}.sock" for index in range(options.workers)]
 
 
 def wasm_plugin(context: Context, options: IstioOptions) -> dict[str, Any]:
@@ -152,6 +156,10 @@ def manifests(folder: Path, policies: Path) -> dict[Path, str]:
         files[overlay / "envoyfilter.yaml"] = envoy_filter(context, options)
         files[overlay / "wasmplugin.yaml"] = wasm_plugin(context, options)
     texts = {path: _HEADER + to_yaml(document) for path, document in files.items()}
+    for_gateway = gateway_api.documents(
+        _sockets(options), SOCKET_DIR, message_timeout=timeout, module_sha256=built.sha256
+    )
+    texts[folder / "envoy-gateway" / "meshcache.yaml"] = _HEADER + "---\n".join(map(to_yaml, for_gateway))
     for name, text in documents.files:
         if _is_policies(name, text):
             texts[folder / "base" / "policies" / Path(name).name] = text

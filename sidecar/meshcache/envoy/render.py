@@ -39,6 +39,14 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    # A document in a document is for people, too.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if value.endswith("\n") else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def to_yaml(plain: dict[str, Any] | list[Any]) -> str:
     """Block-style YAML in the order of the mapping."""
     return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, width=120, default_flow_style=False)
