@@ -56,7 +56,7 @@ class Cache:
 
         `leases` are the pod's, `fleet` those of all pods; None when there is nothing that they share. `flights` bounds
         the large answers that are on their way. `workers`: how many processes the pod's requests are spread over.
-        `on_invalid` is told of resources that a request has made invalid, unless the filter in Envoy asked about them.
+        `on_invalid` is told of resource ids whose answers elsewhere in this pod, in Envoy, are not to be used any more.
         """
         self.snapshot: Snapshot | None = None
         """The policies in force; see `install`."""
@@ -70,7 +70,9 @@ class Cache:
         self.clock = clock
         self.copies = CopyBudget(copy_bytes)
         self.flights = flights or Flights(clock)
-        self.keeper = Keeper(stack, meter, render, clock, self.copies)
+        self.keeper = Keeper(
+            stack, meter, render, clock, self.copies, on_gone=lambda resources: self.on_invalid(resources)
+        )
         self._failures = Backoff(first=RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
         """Entries that have just stood in for an error of the origin: they do so again without asking it each time."""
         self.completions = Completions(self, leases)

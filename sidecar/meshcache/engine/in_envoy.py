@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from meshcache.decisions import Decision, TierName
 from meshcache.engine.placement import earned_tiers
 from meshcache.engine.ranges.parts import is_part
-from meshcache.rfc.hop_by_hop import HOP_BY_HOP
+from meshcache.rfc.cache_control import EMPTY
+from meshcache.rfc.storing import storable_fields
 
 if TYPE_CHECKING:
     from meshcache.engine.judge import Judgement
@@ -27,9 +28,8 @@ LARGEST: Final = 256 << 10
 
 _GIVEN: Final = frozenset({Decision.HIT, Decision.STALE_SWR})
 _CODING: Final = "accept-encoding"
-_LEFT_OUT: Final = HOP_BY_HOP | {"age", "cache-status", "content-length", "set-cookie"}
-"""Beside internal fields, what the filter does not keep of an answer that goes by."""
-_INTERNAL: Final = "x-meshcache-"
+_LEFT_OUT: Final = frozenset({"cache-status", "content-length"})
+"""Beside what is not stored of any response, fields that the filter does not keep of one that goes by."""
 
 
 class Grant(NamedTuple):
@@ -126,10 +126,10 @@ def _grant(
 
 
 def _goes_by_as_stored(fill: Fill, head: StoredResponse, hidden: tuple[str, ...]) -> bool:
-    """Whether a copy of what goes by has the fields of what is stored, in their order."""
-    headers = fill.arrival.response.headers
-    if "content-type" not in headers.names and fill.declared != 0:
-        # Envoy would give one to the copy.
-        return False
-    kept = [field for field in headers.fields if field[0] not in _LEFT_OUT and field[0] not in hidden]
-    return tuple([field for field in kept if not field[0].startswith(_INTERNAL)]) == head.fields
+    """Whether the filter's copy of what goes by has the fields of what is stored, in their order.
+
+    It does not know which fields a qualified `private` or `no-cache` names.
+    """
+    headers, time = fill.arrival.response.headers, fill.arrival.time
+    goes_by = storable_fields(headers, EMPTY, response_time=time)
+    return tuple([field for field in goes_by if field[0] not in _LEFT_OUT and field[0] not in hidden]) == head.fields

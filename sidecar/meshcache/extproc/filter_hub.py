@@ -110,6 +110,8 @@ class FilterHub:
         """Generation of the pod's log and step of the drop log, of those that filters have been told of."""
         self._purged = self._drops.step
         """Step of the newest of them."""
+        self._asked = False
+        """Whether a filter has ever asked."""
         self._closed = False
 
     # -- policies ----------------------------------------------------------------------------------------------
@@ -145,8 +147,7 @@ class FilterHub:
         self._plans[plan.id] = plan
         while len(self._plans) > _PLANS_KEPT:
             self._plans.popitem(last=False)
-        for worker in self._workers():
-            worker.tell_plans(self.plans)
+        self._tell_workers()
         for _ in range(int(PATIENCE / _STEP)):
             if not any(_lags(worker, plan) for worker in self._workers()):
                 break
@@ -163,12 +164,17 @@ class FilterHub:
         self._metrics.set("filter_plan_bytes", (), len(plan.body))
         self._wake()
 
+    def _tell_workers(self) -> None:
+        for worker in self._workers():
+            worker.tell_plans(self.plans)
+
     @property
     def plans(self) -> FilterPlans:
-        """What a worker is told of plans."""
+        """What a worker is told of plans: none, as long as nobody has one, so that it has nothing to tell either."""
+        plans = self._plans.values() if self._asked else ()
         return FilterPlans(
             self._secret,
-            tuple(FilterPlan(bytes.fromhex(plan.id), plan.generation, plan.version) for plan in self._plans.values()),
+            tuple(FilterPlan(bytes.fromhex(plan.id), plan.generation, plan.version) for plan in plans),
         )
 
     @property
@@ -232,6 +238,9 @@ class FilterHub:
     async def poll(self, poll: Poll) -> Reply | None:
         """See `filter_feed.Filters`."""
         worker = self._registry.seen(poll.worker)
+        if not self._asked:
+            self._asked = True
+            self._tell_workers()
         if worker is None:
             self._metrics.inc("filter_polls_total", ("refused",))
             return None

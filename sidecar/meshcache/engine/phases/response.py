@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from meshcache.engine.lookup import Candidate, Lookup
     from meshcache.engine.outcome import Answer, Forward
     from meshcache.engine.phases.state import State
+    from meshcache.engine.records import StoredResponse
     from meshcache.engine.storing.fill import Fill
     from meshcache.message import Response
 
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
 class ResponsePhase:
     """One response to a request that was forwarded, from its head to the end of its body."""
 
-    __slots__ = ("_forward", "_state", "fill")
+    __slots__ = ("_forward", "_grant", "_state", "fill")
 
     def __init__(self, state: State, forward: Forward) -> None:
         self._state = state
         self._forward = forward
+        self._grant: Grant | None = None
+        """What the filter in Envoy may keep of the answer that goes by."""
         self.fill: Fill | None = None
         """The copy of the body, while it is being made."""
 
@@ -73,6 +76,8 @@ class ResponsePhase:
             # What those that wait are told may come later, when the exchange is over.
             place, self._state.place = self._state.place, ALONE
             self._state.cache.keeper.store(fill, self._known, partial(place.kept, response=fill.arrival.response))
+            if fill.part is None:
+                self._displaced(fill)
 
     def close(self) -> None:
         """Drop what was copied of a body that has not come to its end."""
@@ -157,7 +162,24 @@ class ResponsePhase:
         state = self._state
         candidate, refused = state.cache.keeper.freshen(lookup.target(), candidate, response, state.now)
         state.place.kept(refused or candidate.stored, response)
+        self._displaced()
         return self._revalidated(lookup, candidate, response, kept=refused is None)
+
+    def _displaced(self, fill: Fill | None = None) -> None:
+        """Something that was stored, and may be in the filter in Envoy, has been replaced before its time.
+
+        Where the filter has asked, and may keep what came instead for the same requests, it brings its own copy up to
+        date. Those of its other workers are as right as they were, and so are they in the memory of other processes.
+        """
+        state, known = self._state, self._known
+        if state.lookup is None or known is None:
+            return
+        if fill is None or state.request.asked is None:
+            gone = self._by_request and state.request.asked is None
+        else:
+            gone = self._grant is None or _names(known.stored) != _names(fill.head())
+        if gone:
+            state.cache.on_invalid(frozenset({state.lookup.key.resource}))
 
     def _revalidated(self, lookup: Lookup, candidate: Candidate, response: Response, *, kept: bool) -> Answer:
         made = self._asked(lookup, Decision.REVALIDATED, candidate, response.status, stored=kept)
@@ -184,7 +206,6 @@ class ResponsePhase:
         state, forward = self._state, self._forward
         lookup, candidate, now, keeper = state.lookup, state.candidate, state.now, state.cache.keeper
         hidden = _for_caches(response)
-        grant: Grant | None = None
         if response.status == PARTIAL_CONTENT and lookup and candidate and not is_part(candidate.stored):
             refused = keeper.seen_in_part(lookup.target(), candidate, response, now)
             status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers)
@@ -197,7 +218,7 @@ class ResponsePhase:
         else:
             refused, ttl = None, fill.arrival.fresh_for
             if state.request.asked is not None:
-                grant = self._granted(fill, hidden)
+                self._grant = self._granted(fill, hidden)
             self.fill = fill
             if response.complete:
                 self.on_end()
@@ -206,7 +227,7 @@ class ResponsePhase:
         status = ""
         if lookup is not None:
             status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers, ttl)
-        return Pass(status, copy=self.fill is not None, remove=hidden, grant=grant)
+        return Pass(status, copy=self.fill is not None, remove=hidden, grant=self._grant)
 
     def _granted(self, fill: Fill, hidden: tuple[str, ...]) -> Grant | None:
         """What the filter in Envoy may keep of the answer that goes by, unless something newer is stored by now."""
@@ -270,3 +291,8 @@ def _for_caches(response: Response) -> tuple[str, ...]:
     """The fields of a response that the client is not to see."""
     names = response.headers.names
     return () if names.isdisjoint(TAG_FIELDS) else tuple(sorted(TAG_FIELDS & names))
+
+
+def _names(stored: StoredResponse) -> list[str]:
+    """What a stored response was selected by."""
+    return [name for name, _ in stored.selecting]

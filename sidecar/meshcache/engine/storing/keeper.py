@@ -12,7 +12,7 @@ from meshcache.decisions import NoStoreReason, TierName
 from meshcache.engine.admission import effective_method
 from meshcache.engine.chunks import owner_of
 from meshcache.engine.judge import judge, judged, withheld
-from meshcache.engine.key import resource_ids, variant_key
+from meshcache.engine.key import key_parts, resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
 from meshcache.engine.pools import pool_of
 from meshcache.engine.ranges.parts import (
@@ -82,8 +82,16 @@ class Keeper:
     """What all exchanges and refreshes of one process write through. Belongs to one event loop."""
 
     def __init__(
-        self, stack: TierStack, meter: Meter, render: Renderer, clock: Callable[[], float], copies: CopyBudget
+        self,
+        stack: TierStack,
+        meter: Meter,
+        render: Renderer,
+        clock: Callable[[], float],
+        copies: CopyBudget,
+        on_gone: Callable[[frozenset[bytes]], None] = lambda _resources: None,
     ) -> None:
+        """`on_gone` is told of resource ids of which something stored has had its day before its time."""
+        self._on_gone = on_gone
         self.copies = copies
         """What all bodies that are being copied may take in memory."""
         self._stack = stack
@@ -263,6 +271,9 @@ class Keeper:
     def forget(self, candidate: Candidate) -> None:
         """Delete one entry from all tiers, in the background."""
         self._stack.delete(candidate.storage, candidate.stored)
+        parts = key_parts(candidate.stored.key)
+        if parts is not None:
+            self._on_gone(frozenset({parts.resource}))
 
     async def invalidate(
         self, request: Request, response: Response, specs: Iterable[KeySpec], spared: bytes = b""
