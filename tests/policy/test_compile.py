@@ -128,7 +128,7 @@ def test_the_whole_of_the_configuration(compiled: Compile) -> None:
         metadata: {name: default}
         spec:
           stores: {warm: {url: "rediss://:secret@redis:6379/1"}, cold: {url: "file:///var/cold", maxBytes: 200Gi}}
-          budgets: {hot: 256Mi}
+          budgets: {hot: 256Mi, filter: 0}
           trust:
             canaryHeader: {from: [mesh, {addresses: [10.0.0.0/8, "::1"]}]}
             scoreHeader: {from: [any]}
@@ -139,6 +139,7 @@ def test_the_whole_of_the_configuration(compiled: Compile) -> None:
     ).config
     assert config.warm_url == "rediss://:secret@redis:6379/1"
     assert (config.cold_url, config.cold_max_bytes) == ("file:///var/cold", 200 << 30)
+    assert config.filter_bytes == 0
     assert (config.hot_bytes, config.metrics_listen) == (256 << 20, "127.0.0.1:9464")
     assert config.trust.canary.trusts(Peer("10.1.2.3"))
     assert config.trust.canary.trusts(Peer("192.0.2.1", mtls=True))

@@ -36,6 +36,8 @@ def spec_errors(kind: str, spec: str) -> list[str]:
         ("stores: {cold: {maxBytes: 0}}", "spec.stores.cold.maxBytes: expected more than 0, got 0"),
         ("budgets: {memory: 25%}", "spec.budgets.memory: not supported yet"),
         ("budgets: {hot: 25%}", "spec.budgets.hot: expected a quantity of bytes"),
+        ("budgets: {filter: 25%}", "spec.budgets.filter: expected a quantity of bytes"),
+        ("budgets: {filter: -1}", "spec.budgets.filter: a quantity of bytes cannot be negative"),
         ("trust: {canaryHeader: {from: [meshy]}}", "spec.trust.canaryHeader.from[0]: expected mesh, any or"),
         ("trust: {canaryHeader: {from: mesh}}", "spec.trust.canaryHeader.from: expected a list, got the text 'mesh'"),
         ("trust: {canaryHeader: {from: [{addresses: [10.0.0.1/8]}]}}", "write 10.0.0.0/8"),

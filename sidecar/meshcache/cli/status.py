@@ -11,7 +11,7 @@ from meshcache.cli.app import CommandError
 from meshcache.cli.paths import DEFAULT_DATA
 
 if TYPE_CHECKING:
-    from meshcache.extproc.status import ExperimentStatus, Status
+    from meshcache.extproc.status import ExperimentStatus, FilterStatus, Status
 
 TIMEOUT = 5.0
 
@@ -81,6 +81,16 @@ def _experiment(one: ExperimentStatus) -> str:
     return f"{one.name}  {overlay.phase}{winner}  {shares}  epoch {overlay.epoch}  {counted}"
 
 
+def _filter(one: FilterStatus) -> str:
+    """A filter in Envoy, and whether it may answer."""
+    state = "ok" if one.living and one.plan else "passive" if one.living else "gone"
+    version = f"  version {one.version}" if one.version else ""
+    return (
+        f"filter {one.name}  {state}  generation {one.generation}  entries {one.entries}  bytes {one.bytes}"
+        f"  silent {one.silent:.1f} s{version}"
+    )
+
+
 def _readable(status: Status) -> str:
     policies = status.policies
     state = "draining" if status.draining else "ready" if status.ready else "not ready"
@@ -106,6 +116,7 @@ def _readable(status: Status) -> str:
         f"tier {tier.name:<5}{'breaker open' if tier.breaker_open else 'ok'}  errors {tier.errors:g}  {tier.store}"
         for tier in status.tiers
     ]
+    lines += [_filter(one) for one in status.filters]
     purges = status.purges
     owed = f"  {purges.owed} owed to other pods" if purges.owed else ""
     away = "" if purges.following else "  those of other pods do not come in"
