@@ -98,6 +98,15 @@ async def test_hits_in_envoy_are_in_experiments_and_metrics(start_mesh, origin):
     # Nearly everything of the control arm took Envoy no time to speak of.
     assert arms["control"]["latencyMean"] < arms["candidate"]["latencyMean"]
     assert arms["control"]["units"] + arms["candidate"]["units"] == USERS
+    # What Envoy sends past the sidecar counts as well: each request is one, and of one kind.
+    for _ in range(10):
+        assert verdict(await users.mesh.get("/nowhere")).fwd == "bypass"
+
+    async def all_told() -> bool:
+        return await users.mesh.metric("requests_total") == users.turn + 10
+
+    assert await eventually(all_told), await users.mesh.metric("requests_total")
+    assert await users.mesh.metric("requests_total", decision="bypass", reason="no-route") == 10
     await users.mesh.stop()
 
 

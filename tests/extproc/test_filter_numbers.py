@@ -229,6 +229,9 @@ async def test_a_state_that_is_damaged_is_begun_anew(pod: Pod) -> None:
     for damage in (b"", b"MCFSTAT1" + bytes(40), (pod.data / "filters" / "state").read_bytes()[:-1]):
         (pod.data / "filters" / "state").write_bytes(damage)
         pod.begin()
+        with structlog.testing.capture_logs() as logs:
+            await pod.begun()
+        assert [line["log_level"] for line in logs] == ["warning"]
         assert await pod.numbers.take(batch(1, 1, [Hit(UNITS[0])]))
         await pod.numbers.stop()
     assert pod.requests() == 4

@@ -52,6 +52,8 @@ class FilterBooks:
         self._open: dict[bytes, _Mapped] = {}
         self.totals: tuple[Plain, ...] = ()
         """By route and arm; replaced as a whole, for readers in other threads."""
+        self.damaged = False
+        """Whether what was known has been lost."""
         self.unbooked: dict[str, int] = {}
         """Hits that went into no book, by experiment, since the epoch is not known here. Replaced as a whole."""
 
@@ -61,13 +63,14 @@ class FilterBooks:
             return self._file
         file = StateFile(self._data)
         try:
-            state = fresh(file.read(), self._clock())
+            found = file.read()
+            state = fresh(found, self._clock())
             for change in state.changes:
                 self._store_again(change)
         except BaseException:
             file.close()
             raise
-        self._file, self._state = file, state
+        self._file, self._state, self.damaged = file, state, found is None
         self.totals = tuple(state.plain)
         return file
 

@@ -96,6 +96,8 @@ class FilterNumbers:
 
     async def _begin(self) -> None:
         await self._run(self._books.begin)
+        if self._books.damaged:
+            self._log.warning("what was known of the filter's batches is damaged; begun anew")
 
     async def _run(self, call: Callable[..., T], *arguments: object) -> T | None:
         """What `call` returns; None when the disk, or what waits already, does not let it."""
