@@ -282,3 +282,19 @@ async def test_counts_go_to_who_takes_them(tmp_path: Path) -> None:
         assert (await one.send(b"later")).status_code == 503
         assert taken == [b"good", b"bad", b"later"]
         assert (await one.send(bytes((1 << 20) + 1))).status_code == 413
+
+
+async def test_at_its_end_filters_drop_everything_and_get_no_more(tmp_path: Path) -> None:
+    async with filtering(compiled(ONE), tmp_path) as made:
+        one, two = await begun(made)
+        waiting = asyncio.create_task(one.poll(5.0))
+        await asyncio.sleep(0.05)
+        made.hub.close()
+        for news in (await waiting, await two.poll()):
+            assert news is not None
+            assert news.labels is None
+            assert news.plan == b""
+        assert made.worker.told[-1].plans == ()
+        assert (await one.ask()).status_code == 503
+        assert (await two.ask()).status_code == 503
+        assert made.worker.told[-1].plans == ()

@@ -96,6 +96,7 @@ def _grant(
         asked is None
         or asked.digest != lookup.key.digest
         or request.method != "GET"
+        or "authorization" in request.headers.names
         or lookup.wanted is not None
         or stored.personal
         or stored.chunks

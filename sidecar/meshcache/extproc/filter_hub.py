@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from meshcache.extproc import filter_living
 from meshcache.extproc.control import FilterPlan, FilterPlans
 from meshcache.extproc.drop_log import INCARNATION_BITS, DropLog
 from meshcache.extproc.filter_feed import Reply
@@ -25,6 +26,7 @@ from meshcache.wasm.marks import SECRET_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+    from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
 
@@ -78,10 +80,12 @@ class FilterHub:
         numbers: Callable[[bytes], Awaitable[bool]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         lease: float = LEASE,
+        living: Path | None = None,
     ) -> None:
         """`compiled` makes a plan of policies, a secret and a lease; it is called in a thread.
 
         `progressed` is called when a filter has come further with its plan; `numbers` takes batches of counts.
+        `living` is the file of `filter_living`; None: a supervisor that begins anew knows nothing of filters of before.
         """
         self._compile = compiled
         self._in_force = in_force
@@ -94,6 +98,7 @@ class FilterHub:
         self._lease = lease
         self._secret = secrets.token_bytes(SECRET_BYTES)
         self._registry = FilterRegistry(lease, clock)
+        self._living = living
         self._drops = DropLog(secrets.randbits(INCARNATION_BITS))
         self._dirty = asyncio.Event()
         self._news = asyncio.Event()
@@ -125,22 +130,39 @@ class FilterHub:
         self._specs = dict([*specs.items(), *older][: max(_SPECS_KEPT, len(specs))])
         self._dirty.set()
 
+    def load(self) -> None:
+        """Learn of filters that asked a supervisor before this one. Blocks."""
+        if self._living is not None:
+            self._registry.restore(filter_living.read(self._living))
+
     async def run(self) -> None:
-        """Compile and publish a plan after every change, until cancelled."""
+        """Compile and publish a plan after every change, and keep in mind who asks, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            if self._living is not None:
+                tasks.create_task(self._remember(self._living))
+
+    async def _remember(self, path: Path) -> None:
+        while True:
+            await asyncio.sleep(filter_living.WRITTEN_EVERY)
+            if ago := self._registry.ago:
+                # Without it a purge after a restart waits for fewer filters than there may be.
+                with suppress(OSError):
+                    await asyncio.to_thread(filter_living.write, path, ago)
+
+    async def _follow(self) -> None:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
             snapshot, version = self._in_force()
             try:
                 made = await asyncio.to_thread(self._compile, snapshot, self._secret, self._lease)
-                plan = _Plan(*made, snapshot.generation, version)
+                await self._publish(_Plan(*made, snapshot.generation, version), snapshot)
             except Exception as error:
                 # By no plan nothing is answered that is not right; by an old one it might be.
                 self._log.error("no plan for the filters in Envoy", error=error, exc_info=True)
                 self._current = None
                 self._wake()
-                continue
-            await self._publish(plan, snapshot)
 
     async def _publish(self, plan: _Plan, snapshot: Snapshot) -> None:
         self._plans.pop(plan.id, None)
@@ -238,7 +260,7 @@ class FilterHub:
     async def poll(self, poll: Poll) -> Reply | None:
         """See `filter_feed.Filters`."""
         worker = self._registry.seen(poll.worker)
-        if not self._asked:
+        if not self._asked and not self._closed:
             self._asked = True
             self._tell_workers()
         if worker is None:
@@ -265,9 +287,11 @@ class FilterHub:
 
     def _reply(self, poll: Poll) -> Reply | None:
         plan = self._current
-        if plan is None or self._closed:
-            return None
         behind = self._drops.since(poll.after)
+        if plan is None or (self._closed and behind.labels == ()):
+            return None
+        if self._closed:
+            return Reply(plan.id, feed.encode(self._drops.generation, behind.labels))
         # Of a filter that knows another log nobody knows which secret its plan has.
         body = plan.body if poll.plan != plan.id or not behind.known else b""
         if not body and behind.labels == ():
@@ -292,9 +316,12 @@ class FilterHub:
         self._metrics.set("filter_bytes", (), sum(worker.bytes for worker in living))
 
     def close(self) -> None:
-        """Answer nobody any more: filters then stop serving when their leases end."""
-        self._closed = True
-        self._wake()
+        """Have filters drop what they have: from now on nobody tells them of purges. Safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self._asked = False
+            self._tell_workers()
+            self._drop(None, "end")
 
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()

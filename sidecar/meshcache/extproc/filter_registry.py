@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from meshcache.extproc.status import FilterStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 MOST: Final = 256
 """Workers of Envoy that are served; more are turned away, and answer nothing by themselves."""
@@ -51,6 +51,18 @@ class FilterRegistry:
         self._clock = clock
         self._workers: dict[str, FilterWorker] = {}
 
+    def restore(self, ago: Mapping[str, float]) -> None:
+        """Filters that had asked before this process began, by id, and how many seconds ago."""
+        now = self._clock()
+        for name, seconds in list(ago.items())[:MOST]:
+            self._workers[name] = FilterWorker(name, now - seconds)
+
+    @property
+    def ago(self) -> dict[str, float]:
+        """By id of those that may answer by themselves, how many seconds ago they asked."""
+        now = self._clock()
+        return {worker.id: now - worker.polled_at for worker in self.living()}
+
     def __len__(self) -> int:
         return len(self._workers)
 
@@ -79,11 +91,6 @@ class FilterRegistry:
             done = step is not None and worker.step >= step
             (acknowledged if done else pending).append(worker.name)
         return acknowledged, pending
-
-    def left(self) -> float:
-        """Seconds until the first of the leases ends that run; 0 when none does."""
-        now = self._clock()
-        return min((worker.polled_at + self._lease - now for worker in self.living()), default=0.0)
 
     def status(self, generation: Callable[[str], int]) -> tuple[FilterStatus, ...]:
         """All that have been seen lately. `generation` tells the policy set behind a plan's id."""

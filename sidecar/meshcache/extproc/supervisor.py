@@ -21,6 +21,7 @@ from meshcache.extproc.counting import Counting
 from meshcache.extproc.deciding import Deciding
 from meshcache.extproc.evidence import LedgerFinder
 from meshcache.extproc.filter_hub import FilterHub, InForce
+from meshcache.extproc.filter_living import FILE_NAME as LIVING_FILE
 from meshcache.extproc.filter_numbers import FilterNumbers
 from meshcache.extproc.filter_plan import compiled_plan
 from meshcache.extproc.keeper import PolicyKeeper, Source
@@ -135,6 +136,7 @@ class Supervisor:
             metrics=self._metrics,
             log=log,
             progressed=self._filter_progressed,
+            living=options.data / LIVING_FILE,
         )
         """The filters in Envoy's workers."""
         self.overlays = OverlaysInForce(
@@ -203,6 +205,7 @@ class Supervisor:
             with_stores(self._options.worker, self._config), lambda: self._keeper.snapshot.remembers
         )
         self._workers = [self._worker(index) for index in range(self._options.workers)]
+        self.filters.load()
         self.filters.changed()
         return self._config
 
