@@ -10,7 +10,7 @@ BUILD_REQUIRES := 'hatchling>=1.27,<2' 'ziglang==0.17.1'
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 FILTER := sidecar/meshcache/wasm/meshcache.wasm
-BUILDING := hatch_build.py sidecar/meshcache/wasm/building.py
+BUILDING := hatch_build.py sidecar/meshcache/wasm/building.py sidecar/meshcache/wasm/compaction.py
 
 # Options for `meshcache up`, for example: make up ARGS="--listen 127.0.0.1:8080"
 ARGS ?=

@@ -1,6 +1,7 @@
 //! Experiments: which arm a request is in (`policy.layers`, `experiment.assignment`).
 
 const std = @import("std");
+const ln = @import("logarithm.zig").ln;
 const mem = @import("bytes.zig");
 const fields = @import("fields.zig");
 const hash = @import("hash.zig");
@@ -16,8 +17,8 @@ const Force = struct {
     value: []const u8,
     place: u16,
 
-    fn read(from: *Source, plan: *const Plan) Source.Error!Force {
-        return .{ .header = try from.reader.name(), .value = try from.reader.text(), .place = try from.place(plan) };
+    fn read(from: *Source, plan: *const Plan) Force {
+        return .{ .header = from.reader.name(), .value = from.reader.text(), .place = from.place(plan) };
     }
 };
 
@@ -27,11 +28,11 @@ const Unit = struct {
     /// Stands before the value in what is hashed.
     mark: []const u8,
 
-    fn read(from: *Source, _: *const Plan) Source.Error!Unit {
+    fn read(from: *Source, _: *const Plan) Unit {
         return .{
-            .kind = @fromBackingInt(@intCast(try from.reader.below(u8, 2))),
-            .name = try from.reader.name(),
-            .mark = try from.reader.text(),
+            .kind = @fromBackingInt(@intCast(from.reader.below(u8, 2))),
+            .name = from.reader.name(),
+            .mark = from.reader.text(),
         };
     }
 };
@@ -41,8 +42,8 @@ const Arm = struct {
     /// What its requests count as; empty when they do not.
     tag: []const u8,
 
-    fn read(from: *Source, plan: *const Plan) Source.Error!Arm {
-        return .{ .place = try from.place(plan), .tag = try from.reader.text() };
+    fn read(from: *Source, plan: *const Plan) Arm {
+        return .{ .place = from.place(plan), .tag = from.reader.text() };
     }
 };
 
@@ -54,8 +55,8 @@ const Draw = struct {
     /// The negative mean of its time.
     scale: f64,
 
-    fn read(from: *Source, _: *const Plan) Source.Error!Draw {
-        return .{ .arm = try from.reader.int(u16), .seed = try from.reader.int(u64), .scale = try from.reader.float() };
+    fn read(from: *Source, _: *const Plan) Draw {
+        return .{ .arm = from.reader.int(u16), .seed = from.reader.int(u64), .scale = from.reader.float() };
     }
 };
 
@@ -100,28 +101,29 @@ pub const Experiment = struct {
     by_key: ByKey,
     counts: bool,
 
-    pub fn read(from: *Source, plan: *const Plan) Source.Error!Experiment {
+    pub fn read(from: *Source, plan: *const Plan) Experiment {
         const reader = &from.reader;
         var made: Experiment = undefined;
-        made.forces = try from.list(Force, u16, plan, Force.read);
-        made.mode = @fromBackingInt(@intCast(try reader.below(u8, 5)));
-        made.rest = try from.place(plan);
-        made.units = try from.list(Unit, u16, plan, Unit.read);
-        made.arms = try from.list(Arm, u16, plan, Arm.read);
-        made.keyed = .init((try reader.raw(32))[0..32]);
-        made.apart = try from.list(Draw, u16, plan, Draw.read);
-        made.together = try from.list(Draw, u16, plan, Draw.read);
+        made.forces = from.list(Force, u16, plan, Force.read);
+        made.mode = @fromBackingInt(@intCast(reader.below(u8, 5)));
+        made.rest = from.place(plan);
+        made.units = from.list(Unit, u16, plan, Unit.read);
+        made.arms = from.list(Arm, u16, plan, Arm.read);
+        made.keyed = .init(reader.raw(32)[0..32]);
+        made.apart = from.list(Draw, u16, plan, Draw.read);
+        made.together = from.list(Draw, u16, plan, Draw.read);
         made.by_key = .{ .methods = 0, .spec = 0, .head = "" };
         if (made.mode == .by_key) {
             made.by_key = .{
-                .methods = try reader.int(u8),
-                .spec = try reader.below(u16, plan.specs.len),
-                .head = try reader.text(),
+                .methods = reader.int(u8),
+                .spec = reader.below(u16, plan.specs.len),
+                .head = reader.text(),
             };
         }
         made.counts = false;
         for (made.arms) |arm| made.counts = made.counts or arm.tag.len > 0;
-        return if (made.sound()) made else error.Refused;
+        reader.check(made.sound());
+        return made;
     }
 
     fn sound(self: *const Experiment) bool {
@@ -210,7 +212,7 @@ fn earliest(digest: *const [16]u8, draws: []const Draw) u16 {
     var first = std.math.inf(f64);
     for (draws) |draw| {
         const drawn: f64 = @floatFromInt(hash.xxh3(digest, draw.seed) >> 11);
-        const time = @log((drawn + 0.5) * 0x1p-53) * draw.scale;
+        const time = ln((drawn + 0.5) * 0x1p-53) * draw.scale;
         if (time < first) {
             first = time;
             chosen = draw.arm;

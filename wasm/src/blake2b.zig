@@ -84,8 +84,8 @@ pub const Blake2b = struct {
         if (last) v[14] = ~v[14];
         for (0..12) |round| {
             const order = &sigma[round % 10];
-            inline for (mixes, 0..) |mix, step| {
-                const a, const b, const c, const d = mix;
+            for (&mixes, 0..) |*mix, step| {
+                const a, const b, const c, const d = mix.*;
                 v[a] = v[a] +% v[b] +% message[order[2 * step]];
                 v[d] = std.math.rotr(u64, v[d] ^ v[a], 32);
                 v[c] = v[c] +% v[d];

@@ -28,6 +28,40 @@ pub fn find(text: []const u8, byte: u8, from: usize) ?usize {
     return null;
 }
 
+/// The last place of `byte`.
+pub noinline fn findLast(text: []const u8, byte: u8) ?usize {
+    var at = text.len;
+    while (at > 0) {
+        at -= 1;
+        if (text[at] == byte) return at;
+    }
+    return null;
+}
+
+/// Without the blanks and tabs around it.
+pub noinline fn trim(text: []const u8) []const u8 {
+    var start: usize = 0;
+    var end = text.len;
+    while (start < end and isBlank(text[start])) start += 1;
+    while (start < end and isBlank(text[end - 1])) end -= 1;
+    return text[start..end];
+}
+
+fn isBlank(byte: u8) bool {
+    return byte == ' ' or byte == '\t';
+}
+
+pub noinline fn equalIgnoringCase(one: []const u8, other: []const u8) bool {
+    if (one.len != other.len) return false;
+    for (one, other) |a, b| if (std.ascii.toLower(a) != std.ascii.toLower(b)) return false;
+    return true;
+}
+
+pub noinline fn among(text: []const u8, list: []const []const u8) bool {
+    for (list) |each| if (equal(each, text)) return true;
+    return false;
+}
+
 /// Copies `from` to `to`, which is as long and does not overlap it.
 pub fn copy(to: []u8, from: []const u8) void {
     const size = from.len;
@@ -64,6 +98,17 @@ pub const Pieces = struct {
         return self.text[start..end];
     }
 };
+
+test "small things" {
+    const testing = std.testing;
+    try testing.expectEqual(3, findLast("a:b:c", ':').?);
+    try testing.expectEqual(null, findLast("abc", ':'));
+    for ([_][]const u8{ "", " ", "a", " a", "a \t", "\t a b " }) |text| {
+        try testing.expectEqualStrings(std.mem.trim(u8, text, " \t"), trim(text));
+    }
+    try testing.expect(equalIgnoringCase("aB1", "Ab1") and !equalIgnoringCase("a", "b") and !equalIgnoringCase("a", "aa"));
+    try testing.expect(among("b", &.{ "a", "b" }) and !among("c", &.{ "a", "b" }));
+}
 
 test "as the standard library has it" {
     var random: std.Random.DefaultPrng = .init(7);

@@ -2,6 +2,7 @@
 //! have it.
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 const equal = @import("equal.zig").equal;
 
 /// Whether a request with this `if-none-match` gets 304 for what is stored under `etag` with this status. Only successful
@@ -54,8 +55,9 @@ const Members = struct {
     unclosed: usize,
 
     fn init(text: []const u8) Members {
-        const odd = std.mem.countScalar(u8, text, '"') % 2 == 1;
-        return .{ .text = text, .unclosed = if (odd) std.mem.lastIndexOfScalar(u8, text, '"').? else text.len };
+        var odd = false;
+        for (text) |character| odd = odd != (character == '"');
+        return .{ .text = text, .unclosed = if (odd) mem.findLast(text, '"') orelse text.len else text.len };
     }
 
     fn next(self: *Members) ?[]const u8 {
@@ -69,7 +71,7 @@ const Members = struct {
                 if (character == ',' and !quoted) break;
             }
             self.at = end + 1;
-            const member = std.mem.trim(u8, self.text[start..end], " \t");
+            const member = mem.trim(self.text[start..end]);
             if (member.len > 0) return member;
         }
         return null;

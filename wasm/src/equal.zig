@@ -9,7 +9,7 @@ pub inline fn equal(a: []const u8, b: []const u8) bool {
     return a.len == b.len and same(a.ptr, b.ptr, a.len);
 }
 
-fn same(a: [*]const u8, b: [*]const u8, length: usize) bool {
+noinline fn same(a: [*]const u8, b: [*]const u8, length: usize) bool {
     if (length < 8) {
         for (a[0..length], b[0..length]) |left, right| {
             if (left != right) return false;

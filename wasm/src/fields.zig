@@ -135,7 +135,7 @@ pub const View = struct {
             },
             .content_type => {
                 // gRPC, or what may be taken for it.
-                if (std.ascii.findIgnoreCase(value, "application/grpc") != null) self.has.insert(.special);
+                if (hasGrpc(value)) self.has.insert(.special);
             },
             else => {},
         }
@@ -196,6 +196,15 @@ pub const Writer = struct {
         try self.put(digits[at..]);
     }
 };
+
+fn hasGrpc(value: []const u8) bool {
+    const media = "application/grpc";
+    var at: usize = 0;
+    while (at + media.len <= value.len) : (at += 1) {
+        if (mem.equalIgnoringCase(value[at..][0..media.len], media)) return true;
+    }
+    return false;
+}
 
 pub fn kindOf(name: []const u8) Kind {
     return if (name.len == 0) .other else kinds.of(tagOf(name), name);

@@ -2,6 +2,7 @@
 //! announced, and what the request said that the answer varies on.
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 const equal = @import("equal.zig").equal;
 const little = @import("little.zig");
 const answer = @import("answer.zig");
@@ -75,30 +76,26 @@ pub fn parseStatus(text: []const u8) ?u16 {
 }
 
 fn isLeftOut(name: []const u8) bool {
-    return not_kept.has(name) or std.mem.startsWith(u8, name, "x-meshcache-") or std.mem.startsWith(u8, name, "x-envoy-");
+    return mem.among(name, &not_kept) or mem.startsWith(name, "x-meshcache-") or mem.startsWith(name, "x-envoy-");
 }
 
-const not_kept = std.StaticStringMap(void).initComptime(.{
-    .{"age"},                .{"cache-status"},              .{"connection"},          .{"keep-alive"},
-    .{"proxy-authenticate"}, .{"proxy-authentication-info"}, .{"proxy-authorization"}, .{"proxy-connection"},
-    .{"set-cookie"},         .{"set-cookie2"},               .{"te"},                  .{"trailer"},
-    .{"transfer-encoding"},  .{"upgrade"},
-});
+const not_kept = [_][]const u8{
+    "age", "cache-status", "connection", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization", "proxy-connection", "set-cookie", "set-cookie2", "te", "trailer", "transfer-encoding", "upgrade",
+};
 
 /// Meant for every recipient, so that naming one in `connection` is an error of the sender.
-const end_to_end = std.StaticStringMap(void).initComptime(.{
-    .{"age"},  .{"cache-control"}, .{"content-encoding"}, .{"content-length"}, .{"content-range"}, .{"content-type"},
-    .{"date"}, .{"etag"},          .{"expires"},          .{"last-modified"},  .{"location"},      .{"vary"},
-});
+const end_to_end = [_][]const u8{
+    "age", "cache-control", "content-encoding", "content-length", "content-range", "content-type", "date", "etag", "expires", "last-modified", "location", "vary",
+};
 
 /// Whether a `connection` field takes `name` for this hop alone.
 fn isNominated(response: *const View, name: []const u8) bool {
     var place = response.next("connection", 0) orelse return false;
-    if (end_to_end.has(name)) return false;
+    if (mem.among(name, &end_to_end)) return false;
     while (true) {
-        var members = std.mem.splitScalar(u8, response.fields[place].value, ',');
+        var members = mem.split(response.fields[place].value, ',');
         while (members.next()) |member| {
-            if (std.ascii.eqlIgnoreCase(std.mem.trim(u8, member, " \t"), name)) return true;
+            if (mem.equalIgnoringCase(mem.trim(member), name)) return true;
         }
         place = response.next("connection", place + 1) orelse return false;
     }
@@ -116,27 +113,32 @@ fn number(text: []const u8) ?u64 {
 
 /// An IMF-fixdate (RFC 9110 section 5.6.7).
 fn formatDate(into: *[29]u8, now_ms: i64) []const u8 {
-    const seconds: std.time.epoch.EpochSeconds = .{ .secs = @intCast(@max(0, @divFloor(now_ms, 1000))) };
-    const days = seconds.getEpochDay();
-    const year = days.calculateYearDay();
-    const month = year.calculateMonthDay();
-    const clock = seconds.getDaySeconds();
+    const seconds: u64 = @intCast(@max(0, @divFloor(now_ms, 1000)));
+    const days = seconds / 86_400;
+    // After Howard Hinnant's `civil_from_days`: years begin with March, so that a leap day is the last of its year.
+    const shifted = days + 719_468;
+    const era = shifted / 146_097;
+    const day_of_era = shifted % 146_097;
+    const year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    const day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    const month = (5 * day_of_year + 2) / 153;
+    const day = day_of_year - (153 * month + 2) / 5 + 1;
+    const year = year_of_era + 400 * era + @intFromBool(month >= 10);
     const weekdays = "ThuFriSatSunMonTueWed";
-    const months = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    const weekday = 3 * @as(usize, @intCast(days.day % 7));
-    const name = 3 * (@as(usize, @backingInt(month.month)) - 1);
+    const months = "MarAprMayJunJulAugSepOctNovDecJanFeb";
     var out: fields.Writer = .{ .bytes = into };
-    write(&out, weekdays[weekday..][0..3], ", ");
-    digits(&out, 2, month.day_index + 1);
-    write(&out, " ", months[name..][0..3]);
+    write(&out, weekdays[3 * @as(usize, @intCast(days % 7)) ..][0..3], ", ");
+    digits(&out, day);
+    write(&out, " ", months[3 * @as(usize, @intCast(month)) ..][0..3]);
     write(&out, " ", "");
-    digits(&out, 4, year.year);
+    digits(&out, year / 100);
+    digits(&out, year % 100);
     write(&out, " ", "");
-    digits(&out, 2, clock.getHoursIntoDay());
+    digits(&out, seconds / 3600 % 24);
     write(&out, ":", "");
-    digits(&out, 2, clock.getMinutesIntoHour());
+    digits(&out, seconds / 60 % 60);
     write(&out, ":", "");
-    digits(&out, 2, clock.getSecondsIntoMinute());
+    digits(&out, seconds % 60);
     write(&out, " GMT", "");
     return into;
 }
@@ -147,16 +149,10 @@ fn write(out: *fields.Writer, first: []const u8, second: []const u8) void {
     out.put(second) catch unreachable;
 }
 
-fn digits(out: *fields.Writer, comptime count: usize, value: u64) void {
-    var text: [count]u8 = undefined;
-    var rest = value;
-    var place: usize = count;
-    while (place > 0) {
-        place -= 1;
-        text[place] = '0' + @as(u8, @intCast(rest % 10));
-        rest /= 10;
-    }
-    out.put(&text) catch unreachable;
+/// Two of them.
+fn digits(out: *fields.Writer, value: u64) void {
+    out.byte('0' + @as(u8, @intCast(value / 10 % 10))) catch unreachable;
+    out.byte('0' + @as(u8, @intCast(value % 10))) catch unreachable;
 }
 
 /// The values that the answer varies on, out of the request's fields: raw, of one line each. False where a field comes in
@@ -221,6 +217,14 @@ test "what is of this hop, or of one client, is not kept" {
         try testing.expectEqualStrings(wanted[0], pair.name);
         try testing.expectEqualStrings(wanted[1], pair.value);
     }
+}
+
+test "dates" {
+    var memory: [29]u8 = undefined;
+    inline for (.{ 0, 951_782_399, 951_782_400, 1_709_164_800, 4_102_444_799, 1_796_000_461 }, .{
+        "Thu, 01 Jan 1970 00:00:00 GMT", "Mon, 28 Feb 2000 23:59:59 GMT", "Tue, 29 Feb 2000 00:00:00 GMT",
+        "Thu, 29 Feb 2024 00:00:00 GMT", "Thu, 31 Dec 2099 23:59:59 GMT", "Mon, 30 Nov 2026 01:01:01 GMT",
+    }) |seconds, expected| try testing.expectEqualStrings(expected, formatDate(&memory, seconds * 1000 + 999));
 }
 
 test "parts, answers to conditions and odd lengths are refused" {

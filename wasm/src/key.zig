@@ -33,17 +33,17 @@ pub const Spec = struct {
     headers: []const []const u8,
     cookies: []const []const u8,
 
-    pub fn read(from: *Source, plan: *const plans.Plan) Source.Error!Spec {
-        const bits = try from.reader.below(u8, 8);
+    pub fn read(from: *Source, plan: *const plans.Plan) Spec {
+        const bits = from.reader.below(u8, 8);
         return .{
             .host = bits & 1 != 0,
             .everything = bits & 2 != 0,
             .sorted = bits & 4 != 0,
-            .include = try from.texts(plan),
-            .exclude = try from.texts(plan),
-            .exact_headers = try from.texts(plan),
-            .headers = try from.texts(plan),
-            .cookies = try from.texts(plan),
+            .include = from.texts(plan),
+            .exclude = from.texts(plan),
+            .exact_headers = from.texts(plan),
+            .headers = from.texts(plan),
+            .cookies = from.texts(plan),
         };
     }
 

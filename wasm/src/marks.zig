@@ -3,6 +3,7 @@
 //! whoever wrote it knows the plan's secret. A mark for another plan, key or field proves nothing here.
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 const equal = @import("equal.zig").equal;
 const Blake2b = @import("blake2b.zig").Blake2b;
 const Writer = @import("fields.zig").Writer;
@@ -106,7 +107,7 @@ pub fn parseKeep(value: []const u8, party: *const Party, digest: *const Digest) 
     keep.flags = @truncate(hexadecimal(flags) orelse return null);
     const labels = words.next() orelse return null;
     keep.label_count = 0;
-    var listed = std.mem.splitScalar(u8, labels, ',');
+    var listed = mem.split(labels, ',');
     while (listed.next()) |text| {
         if (text.len != 16 or keep.label_count == max_labels) return null;
         keep.labels[keep.label_count] = hexadecimal(text) orelse return null;
@@ -116,7 +117,7 @@ pub fn parseKeep(value: []const u8, party: *const Party, digest: *const Digest) 
     keep.vary_count = 0;
     if (vary.len > max_vary_bytes) return null;
     if (!equal(vary, "-")) {
-        var names = std.mem.splitScalar(u8, vary, ',');
+        var names = mem.split(vary, ',');
         while (names.next()) |name| {
             if (name.len == 0 or keep.vary_count == max_vary) return null;
             keep.vary[keep.vary_count] = name;
@@ -133,24 +134,24 @@ pub fn parseDrop(value: []const u8, party: *const Party) ?Drop {
     if (words.next() != null) return null;
     if (equal(said, "*")) return .everything;
     if (equal(said, "-")) return .{ .labels = &.{} };
-    var listed = std.mem.splitScalar(u8, said, ',');
+    var listed = mem.split(said, ',');
     while (listed.next()) |text| {
         if (text.len != 16 or hexadecimal(text) == null) return null;
     }
     return .{ .labels = said };
 }
 
-const Words = std.mem.SplitIterator(u8, .scalar);
+const Words = mem.Pieces;
 
 /// The words of a mark behind those that say what it is about.
 fn begin(name: []const u8, value: []const u8, party: *const Party, digest: *const Digest) ?Words {
     if (value.len > longest) return null;
-    const blank = std.mem.lastIndexOfScalar(u8, value, ' ') orelse return null;
+    const blank = mem.findLast(value, ' ') orelse return null;
     const given = value[blank + 1 ..];
     const text = value[0..blank];
     const proof = prove(name, text, party);
     if (!isHexadecimalOf(given, &proof)) return null;
-    var words = std.mem.splitScalar(u8, text, ' ');
+    var words = mem.split(text, ' ');
     if (!equal(words.next() orelse return null, "v1")) return null;
     if (!isHexadecimalOf(words.next() orelse return null, &party.plan)) return null;
     if (!isHexadecimalOf(words.next() orelse return null, digest)) return null;

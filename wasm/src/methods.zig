@@ -1,6 +1,7 @@
 //! What a request may do by its method (`rfc.invalidation`, `engine.admission.effective_method`).
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 const equal = @import("equal.zig").equal;
 const fields = @import("fields.zig");
 
@@ -18,7 +19,7 @@ pub fn isUnsafe(request: *const fields.View) bool {
         // What is longer is no safe method.
         const named = (request.joined(name, &writer) catch return true) orelse continue;
         if (named.len == 0) continue;
-        const trimmed = std.mem.trim(u8, named, " \t");
+        const trimmed = mem.trim(named);
         return !isSafeIgnoringCase(trimmed);
     }
     return false;
@@ -26,12 +27,11 @@ pub fn isUnsafe(request: *const fields.View) bool {
 
 /// RFC 9110 section 9.2.1.
 pub fn isSafe(method: []const u8) bool {
-    for (safe) |each| if (equal(each, method)) return true;
-    return false;
+    return mem.among(method, &safe);
 }
 
 fn isSafeIgnoringCase(method: []const u8) bool {
-    for (safe) |each| if (std.ascii.eqlIgnoreCase(each, method)) return true;
+    for (safe) |each| if (mem.equalIgnoringCase(each, method)) return true;
     return false;
 }
 

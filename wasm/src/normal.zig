@@ -135,7 +135,7 @@ fn weighted(name: []const u8, member: []const u8, out: *Writer) Error!?Member {
         const parameter = part[0..equals];
         const argument = part[equals + 1 ..];
         if (!all(parameter, "") or !all(argument, "")) return null;
-        if (std.ascii.eqlIgnoreCase(parameter, "q")) {
+        if (mem.equalIgnoringCase(parameter, "q")) {
             weight = shortest(argument) orelse return null;
         } else {
             try out.byte(';');
@@ -198,7 +198,7 @@ fn lower(text: []const u8, out: *Writer) Error!void {
 }
 
 fn blankless(text: []const u8) []const u8 {
-    return std.mem.trim(u8, text, " \t");
+    return mem.trim(text);
 }
 
 test "forms of the same meaning are one" {

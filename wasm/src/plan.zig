@@ -9,6 +9,7 @@ const arm = @import("arm.zig");
 const key = @import("key.zig");
 const route = @import("route.zig");
 const trust = @import("trust.zig");
+const equal = @import("equal.zig").equal;
 const Reader = @import("reader.zig").Reader;
 pub const Refused = @import("reader.zig").Refused;
 
@@ -88,111 +89,145 @@ pub fn room(length: usize) usize {
 /// Reads `bytes` into `arena`, of at least `room(bytes.len)` bytes, to which the plan and all it holds belong.
 /// `bytes` are not needed afterwards.
 pub fn decode(bytes: []const u8, arena: []u8) Refused!*const Plan {
-    var fixed: std.heap.FixedBufferAllocator = .init(arena);
-    return read(bytes, fixed.allocator()) catch error.Refused;
+    var from: Source = .{ .reader = .{ .bytes = bytes }, .arena = arena };
+    const copied = from.alloc(u8, bytes.len);
+    if (from.reader.failed) return error.Refused;
+    @memcpy(copied, bytes);
+    from.reader.bytes = copied;
+    const plan = read(&from);
+    return if (from.reader.failed) error.Refused else plan;
 }
 
 /// What is read from and written to while a plan is decoded.
 pub const Source = struct {
     reader: Reader,
-    memory: std.mem.Allocator,
+    /// What is left of it.
+    arena: []u8,
 
-    pub const Error = Refused || std.mem.Allocator.Error;
+    /// Memory for `count` of `T`; for none of them, and all that is read is refused, when there is not so much.
+    pub fn alloc(self: *Source, comptime T: type, count: usize) []T {
+        const at = self.take(count, @sizeOf(T), @alignOf(T)) orelse return &.{};
+        return @as([*]T, @ptrCast(@alignCast(at)))[0..count];
+    }
+
+    noinline fn take(self: *Source, count: usize, size: usize, alignment: usize) ?[*]u8 {
+        const skipped = (0 -% @intFromPtr(self.arena.ptr)) & (alignment - 1);
+        // Of no more items than there are bytes of a plan, of which there are less than 2 to the 32th.
+        const bytes = @as(u64, count) * size + skipped;
+        self.reader.check(bytes <= self.arena.len);
+        if (self.reader.failed) return null;
+        const at = self.arena.ptr + skipped;
+        self.arena = self.arena[@intCast(bytes)..];
+        return at;
+    }
 
     /// A list of `T`, behind its number, each read by `one` with what has been read of the plan so far.
-    pub fn list(self: *Source, comptime T: type, comptime Count: type, plan: *const Plan, comptime one: fn (*Source, *const Plan) Error!T) Error![]const T {
-        const count = try self.reader.int(Count);
-        // Each item has a byte at least, so that no number makes more memory than there are bytes.
-        if (count > self.reader.bytes.len - self.reader.at) return error.Refused;
-        const made = try self.memory.alloc(T, count);
-        for (made) |*item| item.* = try one(self, plan);
+    pub fn list(self: *Source, comptime T: type, comptime Count: type, plan: *const Plan, comptime one: fn (*Source, *const Plan) T) []const T {
+        const made = self.alloc(T, self.number(Count));
+        for (made) |*item| item.* = one(self, plan);
         return made;
     }
 
-    pub fn texts(self: *Source, plan: *const Plan) Error![]const []const u8 {
+    /// A number of items. Each has a byte at least, so that no number makes more memory than there are bytes.
+    pub fn number(self: *Source, comptime Count: type) usize {
+        const found = self.reader.int(Count);
+        self.reader.check(found <= self.reader.bytes.len - self.reader.at);
+        return if (self.reader.failed) 0 else found;
+    }
+
+    pub fn texts(self: *Source, plan: *const Plan) []const []const u8 {
         return self.list([]const u8, u16, plan, struct {
-            fn one(from: *Source, _: *const Plan) Error![]const u8 {
+            fn one(from: *Source, _: *const Plan) []const u8 {
                 return from.reader.text();
             }
         }.one);
     }
 
-    pub fn place(self: *Source, plan: *const Plan) Error!u16 {
-        const found = try self.reader.int(u16);
-        return if (found == nowhere or found < plan.places.len) found else error.Refused;
+    pub fn place(self: *Source, plan: *const Plan) u16 {
+        const found = self.reader.int(u16);
+        self.reader.check(found == nowhere or found < plan.places.len);
+        return found;
     }
 
-    pub fn flag(self: *Source) Error!bool {
-        return try self.reader.below(u8, 2) == 1;
+    pub fn flag(self: *Source) bool {
+        return self.reader.below(u8, 2) == 1;
     }
 };
 
-fn read(bytes: []const u8, memory: std.mem.Allocator) Source.Error!*const Plan {
-    var from: Source = .{ .reader = .{ .bytes = try memory.dupe(u8, bytes) }, .memory = memory };
+/// To be used when nothing has failed.
+fn read(from: *Source) *const Plan {
     const reader = &from.reader;
-    if (!std.mem.eql(u8, try reader.raw(4), "MCP1") or try reader.int(u16) != 1) return error.Refused;
-    const plan = try memory.create(Plan);
-    plan.id = (try reader.raw(8))[0..8].*;
-    plan.secret = (try reader.raw(32))[0..32].*;
-    plan.lease_ms = try reader.int(u32);
-    plan.budget = try reader.int(u64);
-    plan.largest = try reader.int(u32);
-    plan.tokens = try from.flag();
-    plan.shown = @fromBackingInt(@intCast(try reader.below(u8, 4)));
-    plan.shows_all = try trust.Rule.read(&from, plan);
-    plan.canary = try trust.Rule.read(&from, plan);
-    plan.by_cluster = try from.flag();
-    plan.revision = try reader.text();
-    plan.pools = try from.list(Pool, u16, plan, readPool);
-    if (plan.pools.len == 0) return error.Refused;
-    plan.specs = try from.list(key.Spec, u16, plan, key.Spec.read);
-    plan.places = try from.list(Place, u16, plan, readPlace);
-    plan.experiments = try from.list(arm.Experiment, u16, plan, arm.Experiment.read);
-    plan.targets = try from.list(Target, u16, plan, readTarget);
-    plan.no_route = try reader.text();
-    plan.routes = try route.Index.read(&from, plan);
-    if (reader.at != reader.bytes.len) return error.Refused;
+    reader.check(equal(reader.raw(4), "MCP1") and reader.int(u16) == 1);
+    const room_for_it = from.alloc(Plan, 1);
+    if (room_for_it.len == 0) return undefined;
+    const plan = &room_for_it[0];
+    plan.id = reader.raw(8)[0..8].*;
+    plan.secret = reader.raw(32)[0..32].*;
+    plan.lease_ms = reader.int(u32);
+    plan.budget = reader.int(u64);
+    plan.largest = reader.int(u32);
+    plan.tokens = from.flag();
+    plan.shown = @fromBackingInt(@intCast(reader.below(u8, 4)));
+    plan.shows_all = trust.Rule.read(from, plan);
+    plan.canary = trust.Rule.read(from, plan);
+    plan.by_cluster = from.flag();
+    plan.revision = reader.text();
+    plan.pools = from.list(Pool, u16, plan, readPool);
+    reader.check(plan.pools.len > 0);
+    plan.specs = from.list(key.Spec, u16, plan, key.Spec.read);
+    plan.places = from.list(Place, u16, plan, readPlace);
+    plan.experiments = from.list(arm.Experiment, u16, plan, arm.Experiment.read);
+    plan.targets = from.list(Target, u16, plan, readTarget);
+    plan.no_route = reader.text();
+    plan.routes = route.Index.read(from, plan);
+    reader.check(reader.at == reader.bytes.len);
     return plan;
 }
 
-fn readPool(from: *Source, _: *const Plan) Source.Error!Pool {
-    const made: Pool = .{ .id = try from.reader.int(u64), .fraction = try from.reader.float() };
-    return if (made.fraction >= 0 and made.fraction <= 1) made else error.Refused;
+fn readPool(from: *Source, _: *const Plan) Pool {
+    const made: Pool = .{ .id = from.reader.int(u64), .fraction = from.reader.float() };
+    from.reader.check(made.fraction >= 0 and made.fraction <= 1);
+    return made;
 }
 
-fn readPlace(from: *Source, plan: *const Plan) Source.Error!Place {
+fn readPlace(from: *Source, plan: *const Plan) Place {
     const reader = &from.reader;
     return .{
-        .methods = try reader.int(u8),
-        .spec = try reader.below(u16, plan.specs.len),
-        .pool = try reader.below(u16, plan.pools.len),
-        .largest = try reader.int(u32),
-        .arm = try shownName(reader),
-        .policy = try shownName(reader),
-        .head = try reader.text(),
-        .tag = try reader.text(),
+        .methods = reader.int(u8),
+        .spec = reader.below(u16, plan.specs.len),
+        .pool = reader.below(u16, plan.pools.len),
+        .largest = reader.int(u32),
+        .arm = shownName(reader),
+        .policy = shownName(reader),
+        .head = reader.text(),
+        .tag = reader.text(),
     };
 }
 
 /// A name that may stand in a header, in quotes.
-fn shownName(reader: *Reader) Refused![]const u8 {
-    const found = try reader.text();
+fn shownName(reader: *Reader) []const u8 {
+    const found = reader.text();
     for (found) |byte| {
-        if (byte <= ' ' or byte >= 0x7F or byte == '"' or byte == '\\') return error.Refused;
+        reader.check(byte > ' ' and byte < 0x7F and byte != '"' and byte != '\\');
     }
     return found;
 }
 
-fn readTarget(from: *Source, plan: *const Plan) Source.Error!Target {
+fn readTarget(from: *Source, plan: *const Plan) Target {
     const reader = &from.reader;
-    const kind = try reader.int(u8);
-    const number = try reader.int(u16);
-    const tag = try reader.text();
-    return switch (kind) {
-        0 => .hand_on,
-        1 => .{ .not_cached = tag },
-        2 => if (number < plan.places.len) .{ .place = number } else error.Refused,
-        3 => if (number < plan.experiments.len) .{ .experiment = number } else error.Refused,
-        else => error.Refused,
-    };
+    const kind = reader.below(u8, 4);
+    const number = reader.int(u16);
+    const tag = reader.text();
+    switch (kind) {
+        0 => return .hand_on,
+        1 => return .{ .not_cached = tag },
+        2 => {
+            reader.check(number < plan.places.len);
+            return .{ .place = number };
+        },
+        else => {
+            reader.check(number < plan.experiments.len);
+            return .{ .experiment = number };
+        },
+    }
 }

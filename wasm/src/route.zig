@@ -18,8 +18,8 @@ const Condition = struct {
     exact: bool,
     value: []const u8,
 
-    fn read(from: *Source, _: *const Plan) Source.Error!Condition {
-        return .{ .name = try from.reader.name(), .exact = try from.flag(), .value = try from.reader.text() };
+    fn read(from: *Source, _: *const Plan) Condition {
+        return .{ .name = from.reader.name(), .exact = from.flag(), .value = from.reader.text() };
     }
 
     fn fits(self: *const Condition, value: []const u8) bool {
@@ -62,21 +62,21 @@ const Candidate = struct {
     headers: []const Condition,
     parameters: []const Condition,
 
-    fn read(from: *Source, plan: *const Plan) Source.Error!Candidate {
+    fn read(from: *Source, plan: *const Plan) Candidate {
         const reader = &from.reader;
-        const methods = try reader.int(u8);
-        const bits = try reader.below(u8, 4);
-        const target = try reader.below(u16, plan.targets.len);
+        const methods = reader.int(u8);
+        const bits = reader.below(u8, 4);
+        const target = reader.below(u16, plan.targets.len);
         const bounded = bits & 2 != 0;
         return .{
             .methods = methods,
             .uncertain = bits & 1 != 0,
             .bounded = bounded,
             .target = target,
-            .least = if (bounded) try reader.text() else "",
-            .most = if (bounded) try reader.text() else "",
-            .headers = try from.list(Condition, u16, plan, Condition.read),
-            .parameters = try from.list(Condition, u16, plan, Condition.read),
+            .least = if (bounded) reader.text() else "",
+            .most = if (bounded) reader.text() else "",
+            .headers = from.list(Condition, u16, plan, Condition.read),
+            .parameters = from.list(Condition, u16, plan, Condition.read),
         };
     }
 
@@ -96,8 +96,8 @@ const Candidate = struct {
 const Group = struct {
     candidates: []const Candidate,
 
-    fn read(from: *Source, plan: *const Plan) Source.Error!Group {
-        return .{ .candidates = try from.list(Candidate, u16, plan, Candidate.read) };
+    fn read(from: *Source, plan: *const Plan) Group {
+        return .{ .candidates = from.list(Candidate, u16, plan, Candidate.read) };
     }
 
     fn find(self: *const Group, asked: *const Asked, request: *const fields.View) ?Found {
@@ -130,8 +130,8 @@ const Host = struct {
 
     const none = std.math.maxInt(u32);
 
-    fn read(from: *Source, _: *const Plan) Source.Error!Host {
-        return .{ .kind = @fromBackingInt(@intCast(try from.reader.below(u8, 3))), .text = try from.reader.text() };
+    fn read(from: *Source, _: *const Plan) Host {
+        return .{ .kind = @fromBackingInt(@intCast(from.reader.below(u8, 3))), .text = from.reader.text() };
     }
 };
 
@@ -147,9 +147,8 @@ const Table = struct {
     /// Each one more than a place; 0 for none.
     slots: []u32,
 
-    fn init(memory: std.mem.Allocator, items: usize) Source.Error!Table {
-        const size = std.math.ceilPowerOfTwo(usize, 2 * items + 1) catch return error.Refused;
-        const slots = try memory.alloc(u32, size);
+    fn init(from: *Source, items: usize) Table {
+        const slots = from.alloc(u32, std.math.ceilPowerOfTwoAssert(usize, 2 * items + 1));
         @memset(slots, 0);
         return .{ .slots = slots };
     }
@@ -172,18 +171,19 @@ pub const Index = struct {
     named: bool,
     below: bool,
 
-    pub fn read(from: *Source, plan: *const Plan) Source.Error!Index {
-        const hosts = @constCast(try from.list(Host, u16, plan, Host.read));
+    pub fn read(from: *Source, plan: *const Plan) Index {
+        const hosts = @constCast(from.list(Host, u16, plan, Host.read));
         var made: Index = .{
             .hosts = hosts,
-            .groups = try from.list(Group, u32, plan, Group.read),
+            .groups = from.list(Group, u32, plan, Group.read),
             .paths = undefined,
-            .by_host = try .init(from.memory, hosts.len),
+            .by_host = .init(from, hosts.len),
             .by_path = undefined,
             .any = null,
             .named = false,
             .below = false,
         };
+        if (from.reader.failed) return made;
         for (hosts, 0..) |*host, place| {
             switch (host.kind) {
                 .any => made.any = host,
@@ -192,18 +192,18 @@ pub const Index = struct {
             }
             made.by_host.put(hashOf(@backingInt(host.kind), host.text), place);
         }
-        const count = try from.reader.int(u32);
-        if (count > from.reader.bytes.len - from.reader.at) return error.Refused;
-        const paths = try from.memory.alloc(Path, count);
+        const paths = from.alloc(Path, from.number(u32));
         made.paths = paths;
-        made.by_path = try .init(from.memory, count);
+        made.by_path = .init(from, paths.len);
+        if (from.reader.failed) return made;
         for (paths, 0..) |*path, place| {
             path.* = .{
-                .host = try from.reader.below(u16, hosts.len),
-                .kind = @fromBackingInt(@intCast(try from.reader.below(u8, 4))),
-                .text = try from.reader.text(),
-                .group = try from.reader.below(u32, made.groups.len),
+                .host = from.reader.below(u16, hosts.len),
+                .kind = @fromBackingInt(@intCast(from.reader.below(u8, 4))),
+                .text = from.reader.text(),
+                .group = from.reader.below(u32, made.groups.len),
             };
+            if (from.reader.failed) return made;
             const host = &hosts[path.host];
             switch (path.kind) {
                 .expressions => host.expressions = path.group,
@@ -211,7 +211,7 @@ pub const Index = struct {
                 .exact => host.exact = true,
                 .prefix => {
                     const length: u16 = @intCast(path.text.len);
-                    if (length == 0) return error.Refused;
+                    from.reader.check(length > 0);
                     host.longest = @max(host.longest, length);
                     host.shortest = if (host.shortest == 0) length else @min(host.shortest, length);
                 },

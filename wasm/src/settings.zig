@@ -1,6 +1,7 @@
 //! What the module is configured with: a flat JSON object of strings and booleans, of which two members are known.
 
 const std = @import("std");
+const mem = @import("bytes.zig");
 
 pub const Settings = struct {
     /// The cluster of the sidecar's supervisor.
@@ -15,8 +16,9 @@ pub const Settings = struct {
     /// What `text` does not say is as by default; so is all where it is not of this form.
     pub fn read(text: []const u8) Settings {
         var settings: Settings = .{};
-        if (valueOf(text, "cluster")) |value| settings.setCluster(string(value) orelse default) else settings.setCluster(default);
-        if (valueOf(text, "header")) |value| settings.header = std.mem.startsWith(u8, value, "true");
+        const cluster = if (valueOf(text, "\"cluster\"")) |value| string(value) else null;
+        settings.setCluster(cluster orelse default);
+        if (valueOf(text, "\"header\"")) |value| settings.header = mem.startsWith(value, "true");
         return settings;
     }
 
@@ -32,19 +34,20 @@ pub const Settings = struct {
 };
 
 /// The text from the value of a member on.
-fn valueOf(text: []const u8, comptime name: []const u8) ?[]const u8 {
-    const quoted = "\"" ++ name ++ "\"";
-    const at = std.mem.indexOf(u8, text, quoted) orelse return null;
-    const rest = std.mem.trimStart(u8, text[at + quoted.len ..], " \t\r\n");
-    if (rest.len == 0 or rest[0] != ':') return null;
-    return std.mem.trimStart(u8, rest[1..], " \t\r\n");
+fn valueOf(text: []const u8, quoted: []const u8) ?[]const u8 {
+    for (0..text.len) |at| {
+        if (!mem.startsWith(text[at..], quoted)) continue;
+        const rest = mem.trim(text[at + quoted.len ..]);
+        return if (rest.len > 0 and rest[0] == ':') mem.trim(rest[1..]) else null;
+    }
+    return null;
 }
 
 fn string(text: []const u8) ?[]const u8 {
-    if (text.len < 2 or text[0] != '"') return null;
-    const end = std.mem.indexOfScalarPos(u8, text, 1, '"') orelse return null;
+    if (text.len == 0 or text[0] != '"') return null;
+    const end = mem.find(text, '"', 1) orelse return null;
     const inner = text[1..end];
-    return if (inner.len == 0 or std.mem.indexOfScalar(u8, inner, '\\') != null) null else inner;
+    return if (inner.len == 0 or mem.find(inner, '\\', 0) != null) null else inner;
 }
 
 test "settings" {

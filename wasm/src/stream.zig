@@ -260,7 +260,7 @@ fn begin(stream: *const streams_file.Stream, asked: *const streams_file.Asked) ?
             .renew_at = keep.renew_at,
         },
         .status = kept.status,
-        .flags = kept.flags | keep.flags & ~answer.untyped,
+        .flags = kept.flags | (keep.flags & ~answer.untyped),
         .fields = kept.pairs[0..kept.count],
         .etag = kept.etag,
         .vary = varied[0..names.len],

@@ -14,11 +14,11 @@ pub const Network = struct {
     /// So many bits of them count.
     bits: u8,
 
-    fn read(from: *Source, _: *const Plan) Source.Error!Network {
-        const size = try from.reader.int(u8);
-        if (size != 4 and size != 16) return error.Refused;
-        const bytes = try from.reader.raw(size);
-        return .{ .bytes = bytes, .bits = try from.reader.below(u8, 8 * @as(usize, size) + 1) };
+    fn read(from: *Source, _: *const Plan) Network {
+        const size = from.reader.int(u8);
+        from.reader.check(size == 4 or size == 16);
+        const bytes = from.reader.raw(size);
+        return .{ .bytes = bytes, .bits = from.reader.below(u8, 8 * @as(usize, size) + 1) };
     }
 
     fn holds(self: Network, address: []const u8) bool {
@@ -35,12 +35,12 @@ pub const Rule = struct {
     mesh: bool,
     networks: []const Network,
 
-    pub fn read(from: *Source, plan: *const Plan) Source.Error!Rule {
-        const bits = try from.reader.below(u8, 4);
+    pub fn read(from: *Source, plan: *const Plan) Rule {
+        const bits = from.reader.below(u8, 4);
         return .{
             .anyone = bits & 1 != 0,
             .mesh = bits & 2 != 0,
-            .networks = try from.list(Network, u16, plan, Network.read),
+            .networks = from.list(Network, u16, plan, Network.read),
         };
     }
 
@@ -61,7 +61,7 @@ pub const Rule = struct {
 
 /// The bytes of `10.0.0.1:80` or `[::1]:80`, 4 for what is an address of IPv4 in one of IPv6.
 pub fn parse(text: []const u8, into: *[16]u8) ?[]const u8 {
-    const colon = std.mem.findScalarLast(u8, text, ':') orelse return null;
+    const colon = mem.findLast(text, ':') orelse return null;
     const port = text[colon + 1 ..];
     if (port.len == 0 or port.len > 5) return null;
     for (port) |digit| if (!std.ascii.isDigit(digit)) return null;

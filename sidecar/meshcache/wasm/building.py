@@ -15,12 +15,13 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Final, NamedTuple
 
 ZIG: Final = "0.17.1"
 """The version of `ziglang`, exactly: another compiler gives other bytes."""
 
-MOST_BYTES: Final = 80 * 1024
+MOST_BYTES: Final = 64 * 1024
 """The module stays below: it is fetched, compiled and held once for each of Envoy's workers."""
 
 ROOT: Final = "main.zig"
@@ -37,6 +38,10 @@ SECTION: Final = b"meshcache"
 
 _MAGIC: Final = b"\0asm\1\0\0\0"
 _VERSION: Final = re.compile(r'^pub const text = "([0-9A-Za-z.+-]{1,32})";$', re.MULTILINE)
+
+
+COMPACTION: Final = Path(__file__).with_name("compaction.py")
+"""Loaded by its file, as this one is."""
 
 
 class BuildError(Exception):
@@ -82,10 +87,23 @@ def build(sources: Path, target: Path) -> None:
         module = built.read_bytes()
     if not module.startswith(_MAGIC):
         raise BuildError(f"zig {ZIG} made something else than a WebAssembly module of {sources / ROOT}")
+    try:
+        module = _compaction().compacted(module)
+    except ValueError as error:
+        raise BuildError(f"the module has something in it that is not known here: {error}") from error
     module += _section(json.dumps(made._asdict(), separators=(",", ":")).encode())
     if len(module) >= MOST_BYTES:
         raise BuildError(f"the module has {len(module)} bytes; it has to stay below {MOST_BYTES}")
     _replace(target, module)
+
+
+def _compaction() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("meshcache_compaction", COMPACTION)
+    if spec is None or spec.loader is None:
+        raise BuildError(f"{COMPACTION} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def digest(sources: Path) -> str:
@@ -93,7 +111,7 @@ def digest(sources: Path) -> str:
     files = sorted(path for path in sources.rglob("*.zig") if not path.stem.endswith("_test"))
     if sources / ROOT not in files:
         raise BuildError(f"there are no sources in {sources}")
-    told = hashlib.sha256(json.dumps([ZIG, *FLAGS]).encode())
+    told = hashlib.sha256(json.dumps([ZIG, *FLAGS]).encode() + COMPACTION.read_bytes())
     for path in files:
         content = path.read_bytes()
         told.update(f"\n{path.relative_to(sources).as_posix()} {len(content)}\n".encode())
