@@ -261,6 +261,7 @@ class Maker:
             ("cookie", (self._cookies(),)),
             ("user-agent", ("Mozilla/5.0",)),
             ("x-request-id", ("0af3",)),
+            ("te", ("trailers",)),
             ("if-none-match", ('"e"',)),
         ]
         often = ("x-user-id", "cookie")

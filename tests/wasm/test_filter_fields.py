@@ -42,6 +42,7 @@ def test_fields_that_retarget_are_known(rules: Rules) -> None:
 def test_fields_by_which_nothing_is_looked_up_are_known(rules: Rules) -> None:
     for name in (*admission._METHOD_OVERRIDES, "upgrade"):
         assert rules.kind(name) == SPECIAL, name
+    assert rules.kind("te") == 0
     for name in (*admission._PRECONDITIONS, "authorization", "cache-control", "pragma", "range", "if-range"):
         assert rules.kind(name) == JUDGED, name
     # All others that admission minds.
@@ -123,6 +124,15 @@ spec:
     found = rules.decide(request, address="10.9.9.9:80")
     assert (found.what, found.arm, found.shown) == (LOOKED_UP, "two", "full")
     assert rules.decide(request, address="11.9.9.9:80").arm == "one"
+
+
+def test_the_date_of_a_copy_counts_for_nothing_beside_its_tag(rules: Rules) -> None:
+    assert rules.load(encode(compiled(policies()), SETTINGS))
+    date, tag = ("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT"), ("if-none-match", '"e"')
+    whats = [
+        rules.decide(header_list(Request("GET", "h", "/", Headers(fields)))).what for fields in ([date], [date, tag])
+    ]
+    assert whats == [HANDED_ON, LOOKED_UP]
 
 
 def test_who_has_a_verified_token_is_told_apart(rules: Rules) -> None:

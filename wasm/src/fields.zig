@@ -27,6 +27,8 @@ pub const Kind = enum {
     cookie,
     accept_encoding,
     if_none_match,
+    /// Means nothing beside `if-none-match` (RFC 9110 section 13.1.3), and is `judged` without that.
+    if_modified_since,
     /// `x-meshcache-*`.
     internal,
 };
@@ -122,6 +124,7 @@ pub const View = struct {
     /// engine/judge.py and engine/key.py have nothing more to say of the fields. Says nothing of method and path.
     pub fn plain(self: *const View) bool {
         if (self.has.contains(.judged) or self.has.contains(.retargeting)) return false;
+        if (self.has.contains(.if_modified_since) and !self.has.contains(.if_none_match)) return false;
         if (!self.has.contains(.x_forwarded_proto)) return true;
         return mem.equal(self.forwarded_proto, self.scheme orelse return false);
     }
@@ -218,12 +221,11 @@ fn tagOf(name: []const u8) u32 {
 const Name = struct { []const u8, Kind };
 
 const special = [_][]const u8{
-    "expect",        "te",                     "trailer",           "upgrade",
-    "x-http-method", "x-http-method-override", "x-method-override",
+    "expect", "upgrade", "x-http-method", "x-http-method-override", "x-method-override",
 };
 
 const judged = [_][]const u8{
-    "authorization",       "cache-control", "if-match",       "if-modified-since", "if-range", "if-unmodified-since", "pragma",
+    "authorization",       "cache-control", "if-match",       "if-range", "if-unmodified-since", "pragma",
     "proxy-authorization", "range",         "x-cache-status",
 };
 
@@ -252,6 +254,7 @@ const kinds = struct {
             .{ "cookie", .cookie },
             .{ "accept-encoding", .accept_encoding },
             .{ "if-none-match", .if_none_match },
+            .{ "if-modified-since", .if_modified_since },
         };
         for (special) |name| list = list ++ &[_]Name{.{ name, .special }};
         for (judged) |name| list = list ++ &[_]Name{.{ name, .judged }};
