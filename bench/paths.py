@@ -26,6 +26,7 @@ from bench.stream import StreamWay
 from meshcache.envoy.bootstrap import BootstrapOptions, DirectResponse, build_bootstrap
 from meshcache.envoy.clusters import Origin
 from meshcache.envoy.render import pack, to_plain
+from meshcache.wasm import module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ ORIGIN_HEADERS = {"content-type": "application/json", "cache-control": "max-age=
 MESSAGE_TIMEOUT = 5.0
 """Seconds. Long, so that a stall shows as latency, not as a request that went to the origin instead."""
 READY_SECONDS = 15.0
+_STORED = r"meshcache; fwd=uri-miss.*; stored"
 ADDED_BY_ENVOY = frozenset({"server", "content-length", "connection", "transfer-encoding"})
 
 
@@ -51,9 +53,16 @@ class Way:
     reaches_origin: bool
     unique: bool = False
     """Whether every request is for another URL."""
+    users: bool = False
+    """Whether the requests are those of many users."""
     headers: Mapping[str, str] = field(default_factory=dict)
     cache_status: str = ""
     """A regular expression that `cache-status` has to match once the way is ready; empty: there is none."""
+
+    @property
+    def script(self) -> str:
+        """By which wrk makes its requests."""
+        return "unique.lua" if self.unique else "users.lua" if self.users else "report.lua"
 
     def prepare(self) -> Mapping[str, str]:
         """Ask until the answer shows that this way was taken; gives that answer's headers.
@@ -118,26 +127,13 @@ def running_ways(folder: Path) -> Iterator[Running]:
         stack.enter_context(running("drip", drip, ready=accepts(drip_port), folder=folder, env=environment))
 
         def front(
-            name: str, socket: Path | None = None, filters: Sequence[HttpFilter] = (), behind: int = origin_port
+            name: str,
+            socket: Path | None = None,
+            filters: Sequence[HttpFilter] = (),
+            behind: int = origin_port,
+            wasm: Path | None = None,
         ) -> str:
-            port = free_port()
-            options = BootstrapOptions(
-                listen=(LOOPBACK, port),
-                origin=Origin(LOOPBACK, behind),
-                worker_sockets=(socket,) if socket else (),
-                refresh_socket=folder / f"{name}-refresh.sock",
-                admin=folder / f"{name}-admin.sock",
-                message_timeout=MESSAGE_TIMEOUT,
-                cache=socket is not None,
-                filters_before=tuple(filters),
-                direct_responses=(DirectResponse("/direct", 200, BODY),),
-            )
-            try:
-                document = to_plain(build_bootstrap(options))
-            except ValueError as error:
-                raise MeasurementError(f"{error}; point TMPDIR to a folder with a shorter name") from error
-            stack.enter_context(running_envoy(name, document, folder))
-            return f"http://{LOOPBACK}:{port}"
+            return stack.enter_context(running_front(folder, name, behind, socket, filters, wasm))
 
         def echo(mode: str, *arguments: str | Path) -> str:
             socket = folder / f"echo-{mode}.sock"
@@ -146,9 +142,10 @@ def running_ways(folder: Path) -> Iterator[Running]:
             return front(f"envoy-echo-{mode}", socket)
 
         plain = front("envoy")
-        cache = front("envoy-cache", filters=[_cache_filter()])
-        stack.enter_context(_running_sidecar(folder, folder / "envoy-meshcache-refresh.sock"))
-        meshcache = front("envoy-meshcache", folder / "data" / "run" / "worker-0.sock")
+        cache = front("envoy-cache", filters=[cache_filter()])
+        worker = stack.enter_context(running_sidecar(folder, "envoy-meshcache", HERE / "policies"))
+        meshcache = front("envoy-meshcache", worker)
+        filtered = front("envoy-filter", worker, wasm=built_filter())
         ways = [
             Way("direct", f"{plain}/direct", reaches_origin=False),
             Way("proxy", f"{plain}/hit", reaches_origin=True),
@@ -161,7 +158,17 @@ def running_ways(folder: Path) -> Iterator[Running]:
                 headers={"x-user-score": "0.5"},
                 cache_status=r"meshcache; hit.*\bwarm\b",
             ),
-            Way("miss", f"{meshcache}/miss/", True, unique=True, cache_status=r"meshcache; fwd=uri-miss.*; stored"),
+            Way("wasm-hit", f"{filtered}/hit", reaches_origin=False, cache_status=r"meshcache; hit.*\bwasm\b"),
+            Way(
+                "wasm-hit-ab",
+                f"{filtered}/ab",
+                reaches_origin=False,
+                users=True,
+                headers={"x-user-id": "1"},
+                cache_status=r"meshcache; hit.*\bwasm\b",
+            ),
+            Way("miss", f"{meshcache}/miss/", True, unique=True, cache_status=_STORED),
+            Way("wasm-miss", f"{filtered}/miss/", True, unique=True, cache_status=_STORED),
         ]
         answers = {way.name: way.prepare() for way in ways}
         answer = folder / "answer.json"
@@ -175,26 +182,67 @@ def running_ways(folder: Path) -> Iterator[Running]:
         ]
         for way in late:
             way.prepare()
-        streamed = front("envoy-stream", folder / "data" / "run" / "worker-0.sock", behind=drip_port)
+        streamed = front("envoy-stream", worker, behind=drip_port)
         passed = front("envoy-stream-echo", folder / "echo-pass.sock", behind=drip_port)
         streams = (
-            StreamWay("stream", f"{streamed}/stream/", r"meshcache; fwd=uri-miss.*; stored"),
+            StreamWay("stream", f"{streamed}/stream/", _STORED),
             StreamWay("stream-echo", f"{passed}/stream/", ""),
         )
         yield Running({way.name: way for way in (*ways, *late)}, OriginCounter(admin_port), streams)
 
 
+def built_filter() -> Path:
+    """The filter for Envoy; raises `MeasurementError` when it is not there, or not of the sources as they are."""
+    found = module.find()
+    if found is None or not found.current:
+        raise MeasurementError("the filter is not built from these sources; try: meshcache wasm build")
+    return found.path
+
+
 @contextmanager
-def _running_sidecar(folder: Path, refresh_socket: Path) -> Iterator[None]:
-    data = folder / "data"
+def running_front(
+    folder: Path,
+    name: str,
+    origin_port: int,
+    socket: Path | None = None,
+    filters: Sequence[HttpFilter] = (),
+    wasm: Path | None = None,
+) -> Iterator[str]:
+    """Run the Envoy of `meshcache up` in front of the origin, with the sidecar at `socket` if there is one; its URL."""
+    port = free_port()
+    options = BootstrapOptions(
+        listen=(LOOPBACK, port),
+        origin=Origin(LOOPBACK, origin_port),
+        worker_sockets=(socket,) if socket else (),
+        refresh_socket=folder / f"{name}-refresh.sock",
+        admin=folder / f"{name}-admin.sock",
+        message_timeout=MESSAGE_TIMEOUT,
+        cache=socket is not None,
+        wasm=wasm,
+        filters_before=tuple(filters),
+        direct_responses=(DirectResponse("/direct", 200, BODY),),
+    )
+    try:
+        document = to_plain(build_bootstrap(options))
+    except ValueError as error:
+        raise MeasurementError(f"{error}; point TMPDIR to a folder with a shorter name") from error
+    with running_envoy(name, document, folder):
+        yield f"http://{LOOPBACK}:{port}"
+
+
+@contextmanager
+def running_sidecar(folder: Path, envoy: str, policies: Path, data: str = "data") -> Iterator[Path]:
+    """Run the sidecar with one worker, which refreshes through the front `envoy`; gives the worker's socket."""
+    socket = folder / data / "run" / "worker-0.sock"
     command: list[str | Path] = [Path(sys.executable).parent / "meshcache", "serve"]
-    command += ["--policies", HERE / "policies", "--data", data, "--metrics-listen", f"{LOOPBACK}:0"]
-    command += ["--refresh-url", f"unix:{refresh_socket}"]
-    with running("meshcache", command, ready=accepts(data / "run" / "worker-0.sock"), folder=folder, timeout=60):
-        yield
+    command += ["--policies", policies, "--data", folder / data, "--metrics-listen", f"{LOOPBACK}:0"]
+    command += ["--refresh-url", f"unix:{folder / f'{envoy}-refresh.sock'}"]
+    with running(f"meshcache-{data}", command, ready=accepts(socket), folder=folder, timeout=60):
+        yield socket
 
 
-def _cache_filter() -> HttpFilter:
+def cache_filter() -> HttpFilter:
+    """Envoy's own cache, in memory."""
     settings = CacheConfig(typed_config=pack(SimpleHttpCacheConfig()))
     return HttpFilter(name="envoy.filters.http.cache", typed_config=pack(settings))
 

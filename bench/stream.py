@@ -159,7 +159,7 @@ def _running() -> Iterator[Sequence[StreamWay]]:
 
 def main() -> int:
     """Measure and judge; returns the exit status."""
-    from bench.__main__ import Settings
+    from bench.settings import Settings
 
     raise_on_termination()
     try:

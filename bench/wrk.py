@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bench.processes import MeasurementError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 HERE = Path(__file__).parent
 MISSING = "wrk is not installed; Debian, Ubuntu: apt-get install wrk; Fedora: dnf install wrk; else github.com/wg/wrk"
@@ -36,17 +36,22 @@ def require_wrk() -> None:
 
 
 def run_wrk(
-    url: str, *, seconds: int, connections: int, unique: bool = False, headers: Mapping[str, str] | None = None
+    url: str,
+    *,
+    seconds: int,
+    connections: int,
+    script: str = "report.lua",
+    arguments: Sequence[object] = (),
+    headers: Mapping[str, str] | None = None,
 ) -> Sample:
-    """Load a URL from one thread; `unique` appends to it something that no request has had before.
+    """Load a URL from one thread, as the Lua file `script` says; it is given `arguments` or else a word for this run.
 
     Raises `MeasurementError` when any request failed: a socket error, a timeout, or a status of 400 and above.
     """
-    script = HERE / ("unique.lua" if unique else "report.lua")
     command = ["wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s"]
     for name, value in (headers or {}).items():
         command += ["--header", f"{name}: {value}"]
-    command += ["--script", str(script), url, "--", uuid.uuid4().hex[:8]]
+    command += ["--script", str(HERE / script), url, "--", *map(str, arguments or [uuid.uuid4().hex[:8]])]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
     if done.returncode != 0:
         output = done.stderr.strip() or done.stdout.strip()

@@ -6,12 +6,15 @@ import json
 
 import pytest
 
-from bench.__main__ import Settings, check_share, summary, table
+from bench import zipf
+from bench.__main__ import COMPARED, GROUPS, check_share, summary, table
 from bench.paths import Way
 from bench.processes import MeasurementError
+from bench.settings import Settings
 from bench.spread import Spread, added_ratio, ratio
 from bench.stream import Streamed, Times
 from bench.wrk import Sample, parse
+from bench.zipf import Row
 
 NO_ERRORS = {"connect": 0, "read": 0, "write": 0, "status": 0, "timeout": 0}
 
@@ -80,6 +83,37 @@ def test_the_summary_has_the_first_byte_of_streams() -> None:
     assert lines[-2].split() == ["addedMs", "0.600", "0.500", "2.500"]
 
 
+def test_a_path_with_another_number_of_connections_tells_it() -> None:
+    found = summary({"hit": [Sample(100, 9.0, 1.0, 2.0)]}, {}, connections={"hit": 7, "other": 1})
+    assert found["paths"]["hit"]["connections"] == 7
+    lines = table(found, Settings(seconds=5, rounds=3, connections=32, as_json=False)).splitlines()
+    assert lines[1].split() == ["hit", "7", "9", "1.000", "2.000"]
+
+
+def test_the_table_of_caches_has_a_line_for_each_and_says_which_are_missing() -> None:
+    rows = {"meshcache": Row(Spread(9000.4, 8000.0, 10000.0), 1.2344, 5.0, 0.1234)}
+    missing = {"varnish": "varnishd is not installed"}
+    lines = zipf.table(rows, missing).splitlines()
+    assert lines[1].split() == ["meshcache", "9000", "8000", "10000", "1.234", "5.000", "12.3%"]
+    assert lines[2].split(maxsplit=1) == ["varnish", "varnishd is not installed"]
+    assert zipf.plain(rows, missing) == {
+        "zipf": {
+            "meshcache": {
+                "rps": {"median": 9000.4, "low": 8000.0, "high": 10000.0},
+                "p50Ms": 1.234,
+                "p99Ms": 5.0,
+                "origin": 0.1234,
+            }
+        },
+        "missing": missing,
+    }
+
+
+def test_what_is_run_is_what_is_compared() -> None:
+    for group, compared in zip(GROUPS, COMPARED, strict=True):
+        assert {name for pair in compared for name in pair} == set(group)
+
+
 def test_a_hit_that_reaches_the_origin_is_none() -> None:
     way = Way("hit", "http://127.0.0.1:1/hit", reaches_origin=False)
     check_share(way, 0.001)
@@ -104,4 +138,4 @@ def test_settings_must_be_positive_whole_numbers(monkeypatch: pytest.MonkeyPatch
 def test_settings_have_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SECONDS_PER_PATH", "ROUNDS", "CONNECTIONS", "JSON"):
         monkeypatch.delenv(name, raising=False)
-    assert Settings.from_environment() == Settings(seconds=5, rounds=5, connections=32, as_json=False)
+    assert Settings.from_environment() == Settings(seconds=3, rounds=5, connections=32, as_json=False)

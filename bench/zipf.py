@@ -1,0 +1,162 @@
+"""The whole beside other caches: keys by Zipf's law, of which a few are asked for often and most hardly ever.
+
+`ZIPF=1 python -m bench`. Each cache is real, has one worker where it can be told so, and the same origin, which
+answers any key at once. Environment, beside that of the bench: `ZIPF_WARMUP` seconds of load on each before it is
+measured (20).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import peers
+from bench.envoys import bootstrap, direct_response, listener, running_envoy
+from bench.paths import (
+    HERE,
+    ORIGIN_HEADERS,
+    OriginCounter,
+    built_filter,
+    cache_filter,
+    get,
+    running_front,
+    running_sidecar,
+)
+from bench.processes import MeasurementError, free_port
+from bench.settings import positive
+from bench.spread import Spread
+from bench.wrk import Sample, run_wrk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.settings import Settings
+
+KEYS = 100_000
+EXPONENT = 1.0
+BODY = "0123456789abcdef" * 256
+"""4 KB."""
+BUDGET = 64 << 20
+"""Bytes of memory for hot answers, where a cache can be told so."""
+WITH, WITHOUT = "meshcache", "meshcache-no-wasm"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was found of one cache: requests per second, milliseconds, and the share that reached the origin."""
+
+    rps: Spread
+    p50_ms: float
+    p99_ms: float
+    origin: float
+
+
+def wanted() -> bool:
+    """Whether the environment asks for this."""
+    return os.environ.get("ZIPF", "") not in ("", "0")
+
+
+def main(settings: Settings) -> int:
+    """Measure and print; returns the exit status. Raises `MeasurementError`."""
+    with tempfile.TemporaryDirectory(prefix="meshcache-zipf-") as folder, ExitStack() as stack:
+        urls, counter, missing = _running(Path(folder), stack)
+        rows = _measure(urls, counter, settings, positive("ZIPF_WARMUP", 20))
+    print(table(rows, missing))
+    if settings.as_json:
+        print(json.dumps(plain(rows, missing)))
+    return 0
+
+
+def _running(folder: Path, stack: ExitStack) -> tuple[dict[str, str], OriginCounter, dict[str, str]]:
+    """URLs by cache, the origin's counter, and why which cache is not there."""
+    port, admin = free_port(), free_port()
+    origin = listener("origin", port, direct_response(BODY, ORIGIN_HEADERS))
+    stack.enter_context(running_envoy("origin", bootstrap([origin], admin=admin), folder))
+    urls: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for name, module in ((WITH, built_filter()), (WITHOUT, None)):
+        worker = stack.enter_context(running_sidecar(folder, name, HERE / "zipf_policies", data=f"data-{name}"))
+        urls[name] = stack.enter_context(running_front(folder, name, port, worker, wasm=module))
+    urls["envoy-cache"] = stack.enter_context(running_front(folder, "envoy-cache", port, filters=[cache_filter()]))
+    nginx, varnish = peers.find_nginx(), peers.find_varnish()
+    if nginx is None:
+        missing["nginx"] = peers.NO_NGINX
+    else:
+        urls["nginx"] = stack.enter_context(peers.running_nginx(nginx, folder, port))
+    if varnish is None:
+        missing["varnish"] = peers.NO_VARNISH
+    else:
+        urls["varnish"] = stack.enter_context(peers.running_varnish(varnish, folder, port, BUDGET))
+    for name, url in urls.items():
+        status, _, body = get(f"{url}/check")
+        if status != 200 or body != BODY:
+            raise MeasurementError(f"{name}: got status {status} and {len(body)} bytes")
+    return urls, OriginCounter(admin), missing
+
+
+def _measure(urls: Mapping[str, str], counter: OriginCounter, settings: Settings, warmup: int) -> dict[str, Row]:
+    def run(name: str, seconds: int, seed: int) -> Sample:
+        return run_wrk(
+            f"{urls[name]}/zipf/",
+            seconds=seconds,
+            connections=settings.connections,
+            script="zipf.lua",
+            arguments=[KEYS, EXPONENT, seed],
+        )
+
+    for name in urls:
+        _say(f"{name:<18} warms up for {warmup} s")
+        run(name, warmup, seed=0)
+    taken: dict[str, list[tuple[Sample, float]]] = {name: [] for name in urls}
+    for number in range(settings.rounds):
+        for name, samples in taken.items():
+            before = counter.read()
+            sample = run(name, settings.seconds, seed=number + 1)
+            samples.append((sample, (counter.read() - before) / sample.requests))
+            _say(f"{name:<18} {number + 1}/{settings.rounds} {sample.rps:9.0f} req/s")
+    return {name: _row(samples) for name, samples in taken.items()}
+
+
+def _row(samples: list[tuple[Sample, float]]) -> Row:
+    return Row(
+        rps=Spread.of([sample.rps for sample, _ in samples]),
+        p50_ms=statistics.median(sample.p50_ms for sample, _ in samples),
+        p99_ms=statistics.median(sample.p99_ms for sample, _ in samples),
+        origin=statistics.median(share for _, share in samples),
+    )
+
+
+def table(rows: Mapping[str, Row], missing: Mapping[str, str]) -> str:
+    """For people."""
+    lines = [f"{'zipf':<18}{'req/s':>9}{'low':>9}{'high':>9}{'p50 ms':>9}{'p99 ms':>9}{'from origin':>13}"]
+    for name, row in rows.items():
+        rates = "".join(f"{value:>9.0f}" for value in (row.rps.median, row.rps.low, row.rps.high))
+        lines.append(f"{name:<18}{rates}{row.p50_ms:>9.3f}{row.p99_ms:>9.3f}{row.origin:>13.1%}")
+    return "\n".join(lines + [f"{name:<18}{reason}" for name, reason in missing.items()])
+
+
+def plain(rows: Mapping[str, Row], missing: Mapping[str, str]) -> dict[str, object]:
+    """As `JSON=1` prints it."""
+    return {
+        "zipf": {
+            name: {
+                "rps": {part: round(value, 1) for part, value in asdict(row.rps).items()},
+                "p50Ms": round(row.p50_ms, 3),
+                "p99Ms": round(row.p99_ms, 3),
+                "origin": round(row.origin, 4),
+            }
+            for name, row in rows.items()
+        },
+        "missing": dict(missing),
+    }
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
