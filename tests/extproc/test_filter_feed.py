@@ -12,6 +12,7 @@ from filters import filtering
 from meshcache.engine.purge_state import generation as generation_of
 from meshcache.engine.purges import PurgeKind, Rule
 from meshcache.wasm.labels import Kind, label, labels_of_routes
+from meshcache.wasm.numbers import MOST_BATCH_BYTES
 from policy_texts import compiled, policies
 
 if TYPE_CHECKING:
@@ -281,7 +282,7 @@ async def test_counts_go_to_who_takes_them(tmp_path: Path) -> None:
         assert (await one.send(b"bad")).status_code == 400
         assert (await one.send(b"later")).status_code == 503
         assert taken == [b"good", b"bad", b"later"]
-        assert (await one.send(bytes((1 << 20) + 1))).status_code == 413
+        assert (await one.send(bytes(MOST_BATCH_BYTES + 1))).status_code == 413
 
 
 async def test_at_its_end_filters_drop_everything_and_get_no_more(tmp_path: Path) -> None:

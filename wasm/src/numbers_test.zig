@@ -198,3 +198,44 @@ test "long latencies and their squares" {
     try expectEqual(1_000_040_000, u64At(batch, batch.len - 28));
     try expectEqual(1_000_000_000_000 + 1600, u64At(batch, batch.len - 20));
 }
+
+test "a table that is full in every respect fits into a batch" {
+    numbers.init(7, 1);
+    const names: [131_072]u8 = @splat('x');
+    // As many plain tags as there are places, and groups whose tags fill the rest of the room for tags.
+    for (0..1024) |at| numbers.table.countPlain(numbers.table.plain(names[at..][0..64]).?, fresh);
+    var number: u64 = 0;
+    var place: ?u16 = null;
+    while (true) : (number += 1) {
+        const who = unit(number);
+        const arm: u16 = @intCast(number % 128);
+        const found = numbers.table.exposed(names[arm..][0..512], arm, &who) orelse break;
+        numbers.table.countExposed(found, true, number, 10);
+        place = found;
+    }
+    try expectEqual(max_rows, number);
+    // Who is in it goes on to be counted, in bins that there was nothing in so far.
+    for (0..128) |arm| {
+        const who = unit(arm);
+        const found = numbers.table.exposed(names[arm..][0..512], @intCast(arm), &who).?;
+        for (0..bins_module.count) |bin| numbers.table.countExposed(found, false, @intFromFloat(@min(1e9, 99 * std.math.pow(f64, 1.0202, @floatFromInt(bin)))), 1);
+    }
+    const batch = numbers.tick(1000).?;
+    try expectEqual(34 + 1024 * (51 + 64) + 128 * (13 + 512) + max_rows * 52, batch.len - 6 * usedBins(batch));
+    try expect(batch.len > module.max_batch - 10_000);
+}
+
+/// All bins that a batch with plain groups of 115 bytes each has.
+fn usedBins(batch: []const u8) usize {
+    var at: usize = 34 + 1024 * 115;
+    var sum: usize = 0;
+    for (0..128) |_| {
+        at += 1 + 2 + 512 + 2;
+        const used = u32At(batch, at);
+        sum += used;
+        at += 4 + 6 * used;
+        at += 4 + 52 * @as(usize, u32At(batch, at));
+    }
+    std.debug.assert(at == batch.len);
+    return sum;
+}

@@ -25,8 +25,9 @@ const bin_count = @import("bins.zig").count;
 const highest_us = @import("bins.zig").highest_us;
 
 pub const format: u16 = 1;
-/// The longest batch, in bytes: the sidecar refuses longer ones.
-pub const max_batch = 1 << 20;
+/// The longest batch, in bytes: a table that is full in every respect. The sidecar takes up to 2 MiB.
+pub const max_batch = header_bytes + max_plain * plain_bytes + max_groups * (group_bytes + bin_count * bin_bytes) +
+    max_rows * row_bytes + max_tag_bytes;
 /// Different (experiment, arm, unit) of one batch.
 pub const max_rows = 16384;
 
@@ -35,10 +36,9 @@ const max_plain = 1024;
 const plain_slot_count = 2 * max_plain;
 /// Different (experiment, arm) of one batch.
 const max_groups = 128;
+/// All tags of one batch, each as often as it stands there.
 const max_tag_bytes = 128 * 1024;
 const slot_count = 2 * max_rows;
-/// Room that is left in a batch for bins that requests which have found their places may still begin.
-const slack = 1024;
 
 const header_bytes = 4 + 2 + 8 + 8 + 8 + 4;
 const plain_bytes = 1 + 2 + 6 * 8;
@@ -118,8 +118,6 @@ pub const Table = struct {
     group_count: u16,
     row_count: u16,
     tag_bytes: u32,
-    /// Bytes of the batch that the table makes.
-    size: u32,
     /// Whether anything was counted into the table.
     counted: bool,
     plain_slots: [plain_slot_count]u16,
@@ -202,10 +200,7 @@ pub const Table = struct {
         self.draw = self.draw *% 6364136223846793005 +% 1442695040888963407;
         if ((self.draw >> 32) * row.requests >> 32 == 0) row.sampled_us = @intCast(latency);
         const count = &group.counts[self.bins.of(latency)];
-        if (count.* == 0) {
-            group.used_bins += 1;
-            self.size += bin_bytes;
-        }
+        group.used_bins += @intFromBool(count.* == 0);
         count.* +|= 1;
         self.counted = true;
     }
@@ -215,7 +210,7 @@ pub const Table = struct {
     }
 
     fn newPlain(self: *Table, slot: usize, tag: Tag, name: []const u8) ?u16 {
-        if (self.plain_count == max_plain or !self.fits(plain_bytes + name.len)) return null;
+        if (self.plain_count == max_plain) return null;
         const kept = self.keep(name) orelse return null;
         const place = self.plain_count;
         self.plains[place] = .{
@@ -230,12 +225,11 @@ pub const Table = struct {
         };
         self.plain_count += 1;
         self.plain_slots[slot] = place + 1;
-        self.size += @intCast(plain_bytes + name.len);
         return place;
     }
 
     fn newRow(self: *Table, slot: usize, tag: Tag, name: []const u8, arm: u16, unit: *const [16]u8) ?u16 {
-        if (self.row_count == max_rows or !self.fits(row_bytes)) return null;
+        if (self.row_count == max_rows) return null;
         const at = self.groupOf(tag, name, arm) orelse return null;
         const place = self.row_count;
         self.rows[place] = .{
@@ -256,7 +250,6 @@ pub const Table = struct {
         group.last = place + 1;
         self.row_count += 1;
         self.slots[slot] = place + 1;
-        self.size += row_bytes;
         return place;
     }
 
@@ -264,7 +257,7 @@ pub const Table = struct {
         for (self.groups[0..self.group_count], 0..) |*group, at| {
             if (group.arm == arm and std.meta.eql(group.tag, tag)) return @intCast(at);
         }
-        if (self.group_count == max_groups or !self.fits(group_bytes + name.len + row_bytes)) return null;
+        if (self.group_count == max_groups) return null;
         const kept = self.keep(name) orelse return null;
         const at = self.group_count;
         self.groups[at] = .{
@@ -278,12 +271,7 @@ pub const Table = struct {
             .counts = @splat(0),
         };
         self.group_count += 1;
-        self.size += @intCast(group_bytes + name.len);
         return at;
-    }
-
-    fn fits(self: *const Table, more: usize) bool {
-        return self.size + more + slack <= max_batch;
     }
 
     fn keep(self: *Table, name: []const u8) ?Kept {
@@ -296,7 +284,7 @@ pub const Table = struct {
 
     /// Whether so much is waiting that the next batch should not wait.
     pub fn pressing(self: *const Table) bool {
-        return self.row_count >= max_rows / 4 or self.size >= max_batch / 4;
+        return self.row_count >= max_rows / 4 or self.group_count >= max_groups / 2 or self.tag_bytes >= max_tag_bytes / 2;
     }
 
     /// Writes the table into `buffer`, at least `max_batch` long, as a batch, and empties it; how many bytes that are.
@@ -366,7 +354,6 @@ pub const Table = struct {
         self.group_count = 0;
         self.row_count = 0;
         self.tag_bytes = 0;
-        self.size = header_bytes;
         self.counted = false;
         @memset(&self.plain_slots, 0);
         @memset(&self.slots, 0);

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from meshcache.wasm.numbers import Batch, PlainCounts
 
-_MOST_OPEN: Final = 64
+_MOST_OPEN: Final = 16
 """Books that are kept mapped."""
 
 

@@ -15,13 +15,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from meshcache.wasm.feed import FORMAT
+from meshcache.wasm.numbers import MOST_BATCH_BYTES
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 LONGEST_WAIT: Final = 10.0
-LONGEST_NUMBERS: Final = 1 << 20
-"""Bytes of one batch of counts."""
 
 _HEX = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
@@ -89,8 +88,8 @@ def filter_app(filters: Filters) -> Starlette:
         try:
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > LONGEST_NUMBERS:
-                    return PlainTextResponse(f"more than {LONGEST_NUMBERS} bytes\n", 413, headers=_NO_STORE)
+                if len(body) > MOST_BATCH_BYTES:
+                    return PlainTextResponse(f"more than {MOST_BATCH_BYTES} bytes\n", 413, headers=_NO_STORE)
         except ClientDisconnect:
             # Half a batch is none: it comes again.
             return PlainTextResponse("broken off\n", 400, headers=_NO_STORE)
