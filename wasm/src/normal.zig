@@ -124,7 +124,7 @@ fn weighted(name: []const u8, member: []const u8, out: *Writer) Error!?Member {
     const start = out.len;
     var parts = mem.split(member, ';');
     const range = std.mem.trimEnd(u8, parts.next() orelse "", " \t");
-    if (!all(range, "/")) return null;
+    if (!isToken(range, true)) return null;
     try lower(range, out);
     var weight: ?[]const u8 = null;
     while (parts.next()) |whole| {
@@ -134,7 +134,7 @@ fn weighted(name: []const u8, member: []const u8, out: *Writer) Error!?Member {
         const equals = mem.find(part, '=', 0) orelse return null;
         const parameter = part[0..equals];
         const argument = part[equals + 1 ..];
-        if (!all(parameter, "") or !all(argument, "")) return null;
+        if (!isToken(parameter, false) or !isToken(argument, false)) return null;
         if (mem.equalIgnoringCase(parameter, "q")) {
             weight = shortest(argument) orelse return null;
         } else {
@@ -176,10 +176,10 @@ fn shortest(text: []const u8) ?[]const u8 {
     return std.mem.trimEnd(u8, std.mem.trimEnd(u8, text, "0"), ".");
 }
 
-/// Whether `text` is a token, which may hold `more` as well.
-fn all(text: []const u8, more: []const u8) bool {
+/// Whether `text` is a token, in which slashes may stand as well.
+noinline fn isToken(text: []const u8, slashes: bool) bool {
     for (text) |byte| {
-        if (!token[byte] and mem.find(more, byte, 0) == null) return false;
+        if (!token[byte] and !(slashes and byte == '/')) return false;
     }
     return text.len > 0;
 }
@@ -194,7 +194,9 @@ const token: [256]bool = blk: {
 };
 
 fn lower(text: []const u8, out: *Writer) Error!void {
-    for (text) |byte| try out.byte(std.ascii.toLower(byte));
+    const start = out.len;
+    try out.put(text);
+    for (out.bytes[start..out.len]) |*byte| byte.* = std.ascii.toLower(byte.*);
 }
 
 fn blankless(text: []const u8) []const u8 {
