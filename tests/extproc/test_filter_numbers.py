@@ -223,6 +223,15 @@ async def test_two_processes_do_not_take_into_the_same_files(pod: Pod) -> None:
     await other.numbers.stop()
 
 
+async def test_at_the_end_nothing_more_is_taken(pod: Pod) -> None:
+    await pod.numbers.stop()
+    with structlog.testing.capture_logs() as logs:
+        assert not await pod.numbers.take(batch(1, 1, [Hit(UNITS[0])]))
+    assert not logs
+    pod.begin()
+    assert await pod.numbers.take(batch(1, 1, [Hit(UNITS[0])]))
+
+
 async def test_a_state_that_is_damaged_is_begun_anew(pod: Pod) -> None:
     await pod.numbers.take(batch(1, 1, [Hit(UNITS[0])]))
     await pod.numbers.stop()

@@ -19,6 +19,8 @@ pub const tick_ms = 100;
 const wait_seconds = "2";
 /// Longer than the sidecar waits.
 const poll_timeout_ms = 6_000;
+/// When nothing is heard of a poll any more, nor will be: Envoy forgets the calls of a filter whose configuration has changed.
+const poll_lost_ms = poll_timeout_ms + 1_000;
 const numbers_timeout_ms = 5_000;
 const first_pause_ms = 100;
 const longest_pause_ms = 1_000;
@@ -60,8 +62,9 @@ const Moment = struct {
 pub fn tick() void {
     const now: Moment = .now();
     if (now.steady >= lease_until_ms) worker.serves_until = 0;
+    if (poll != null and now.steady - sent.steady >= poll_lost_ms) poll = null;
     if (poll == null and now.steady >= next_poll_ms) ask(now);
-    if (batch == null) tellNumbers(now);
+    tellNumbers(now);
     worker.store.tend(now.wall, tend_steps);
 }
 

@@ -56,17 +56,23 @@ pub const Stretch = struct {
     }
 };
 
+/// Whether everything is in its place. Envoy configures a VM once more when the configuration of the filter changes: what
+/// is stored and counted stays.
+var begun = false;
+
 /// False where the host has no randomness: without it keys could be made to collide.
 pub fn init(configuration: []const u8) bool {
+    settings = .read(configuration);
+    if (begun) return true;
     var seeds: [3]u64 = undefined;
     if (!abi.random(std.mem.asBytes(&seeds))) return false;
-    settings = .read(configuration);
     memory = store_file.Memory.init(0) catch return false;
     store.init(&memory, seeds[0]);
     drops.init();
     streams.init();
     id = seeds[1];
     numbers.init(id, seeds[2]);
+    begun = true;
     return true;
 }
 

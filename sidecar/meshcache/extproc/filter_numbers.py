@@ -61,13 +61,15 @@ class FilterNumbers:
         self._reported: dict[tuple[str, str, str], Plain] = {}
         self._unbooked: dict[str, int] = {}
         self._failing = False
+        self._stopped = False
 
     def start(self) -> None:
         """Begin to bring metrics and books to what was taken before this process began."""
         self._beginning = asyncio.create_task(self._begin())
 
     async def stop(self) -> None:
-        """Take what waits, and let go of all files. Safe to call twice."""
+        """Take what waits and nothing more, and let go of all files. Safe to call twice."""
+        self._stopped = True
         if self._beginning is not None:
             await asyncio.gather(self._beginning, return_exceptions=True)
             self._beginning = None
@@ -81,6 +83,8 @@ class FilterNumbers:
 
         Raises `ValueError` for what is no batch.
         """
+        if self._stopped:
+            return False
         counted = {id_of(one): one for one in self._current().values()}
         try:
             new = await self._run(self._take, body, counted)
