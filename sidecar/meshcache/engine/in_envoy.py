@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from meshcache.decisions import Decision, TierName
 from meshcache.engine.placement import earned_tiers
 from meshcache.engine.ranges.parts import is_part
-from meshcache.rfc.cache_control import EMPTY
-from meshcache.rfc.storing import storable_fields
 
 if TYPE_CHECKING:
     from meshcache.engine.judge import Judgement
@@ -28,8 +26,6 @@ LARGEST: Final = 256 << 10
 
 _GIVEN: Final = frozenset({Decision.HIT, Decision.STALE_SWR})
 _CODING: Final = "accept-encoding"
-_LEFT_OUT: Final = frozenset({"cache-status", "content-length"})
-"""Beside what is not stored of any response, fields that the filter does not keep of one that goes by."""
 
 
 class Grant(NamedTuple):
@@ -73,18 +69,16 @@ def granted_hit(lookup: Lookup, request: Request, candidate: Candidate, made: An
     return _grant(lookup, request, stored, candidate.judgement, way, leaves)
 
 
-def granted_pass(
-    lookup: Lookup, request: Request, fill: Fill, hidden: tuple[str, ...], way: str | None, now: float
-) -> Grant | None:
-    """What is granted of an answer of the origin that is being stored, and goes by without the fields `hidden`."""
+def granted_pass(lookup: Lookup, request: Request, fill: Fill, way: str | None, now: float) -> Grant | None:
+    """What is granted of an answer of the origin that is being stored as it goes by."""
     limits = lookup.policy.tiers.hot
     # Where nobody knows how long it will be, the filter's own bound is to be the narrower one.
     length = LARGEST if fill.declared is None else fill.declared
     if fill.part is not None or length > min(LARGEST, limits.max_object_bytes):
         return None
-    head = fill.head()
-    if not _goes_by_as_stored(fill, head, hidden):
+    if not _goes_by_as_stored(fill):
         return None
+    head = fill.head()
     return _grant(lookup, request, head, fill.judged(head), way, now + limits.ttl)
 
 
@@ -126,11 +120,11 @@ def _grant(
     )
 
 
-def _goes_by_as_stored(fill: Fill, head: StoredResponse, hidden: tuple[str, ...]) -> bool:
-    """Whether the filter's copy of what goes by has the fields of what is stored, in their order.
+def _goes_by_as_stored(fill: Fill) -> bool:
+    """Whether the filter's copy of what goes by has the fields of what is stored.
 
-    It does not know which fields a qualified `private` or `no-cache` names.
+    It leaves out what is never stored, and what this cache takes off; but it does not know which fields a qualified
+    `private` or `no-cache` names.
     """
-    headers, time = fill.arrival.response.headers, fill.arrival.time
-    goes_by = storable_fields(headers, EMPTY, response_time=time)
-    return tuple([field for field in goes_by if field[0] not in _LEFT_OUT and field[0] not in hidden]) == head.fields
+    names, control = fill.arrival.response.headers.names, fill.arrival.reading.control
+    return names.isdisjoint(control.no_cache_fields) and names.isdisjoint(control.private_fields)

@@ -10,6 +10,7 @@ what its resource ids say: one for each way of keying, which the sidecar knows a
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -42,9 +43,9 @@ def label(kind: Kind, value: bytes) -> int:
 
 def labels_of(*, resource: bytes, route: str, revision: str, subject: bytes, tags: Iterable[str]) -> tuple[int, ...]:
     """The labels of an answer that is stored under these, each once."""
-    found = [label(Kind.RESOURCE, resource), label(Kind.ROUTE, _text(route))]
+    found = [label(Kind.RESOURCE, resource), _named(Kind.ROUTE, route)]
     if revision:
-        found.append(label(Kind.REVISION, _text(revision)))
+        found.append(_named(Kind.REVISION, revision))
     if subject:
         found.append(label(Kind.SUBJECT, subject))
     found += [label(Kind.TAG, _tag(tag)) for tag in tags]
@@ -80,6 +81,12 @@ def labels_of_rule(rule: Rule, specs: Iterable[KeySpec]) -> tuple[int, ...] | No
             return (label(Kind.TAG, _tag(rule.value)),)
         case _:
             return None
+
+
+@lru_cache(maxsize=1024)
+def _named(kind: Kind, value: str) -> int:
+    """The label of a name of which there are few."""
+    return label(kind, _text(value))
 
 
 def _text(value: str) -> bytes:

@@ -15,6 +15,7 @@ PLAN is 16 hexadecimal digits, DIGEST 64 (BLAKE2b-32 of the key's material; zero
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -159,7 +160,14 @@ def fits(labels: Sequence[int], vary: Sequence[str]) -> bool:
 
 def proof(name: str, text: str, secret: bytes) -> str:
     """The proof of `text` as the value of the field `name`."""
-    return blake2b(f"{name} {text}".encode("latin-1"), digest_size=PROOF_BYTES, key=secret).hexdigest()
+    hasher = _keyed(secret).copy()
+    hasher.update(f"{name} {text}".encode("latin-1"))
+    return hasher.hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _keyed(secret: bytes) -> blake2b:
+    return blake2b(digest_size=PROOF_BYTES, key=secret)
 
 
 def _proven(name: str, text: str, secret: bytes) -> str:

@@ -218,7 +218,7 @@ class ResponsePhase:
         else:
             refused, ttl = None, fill.arrival.fresh_for
             if state.request.asked is not None:
-                self._grant = self._granted(fill, hidden)
+                self._grant = self._granted(fill)
             self.fill = fill
             if response.complete:
                 self.on_end()
@@ -229,13 +229,13 @@ class ResponsePhase:
             status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers, ttl)
         return Pass(status, copy=self.fill is not None, remove=hidden, grant=self._grant)
 
-    def _granted(self, fill: Fill, hidden: tuple[str, ...]) -> Grant | None:
+    def _granted(self, fill: Fill) -> Grant | None:
         """What the filter in Envoy may keep of the answer that goes by, unless something newer is stored by now."""
         state, lookup = self._state, self._state.lookup
         if lookup is None or state.cache.keeper.is_overtaken(fill, self._known):
             return None
         way = state.refresh_way(lookup, fill.head())
-        return granted_pass(lookup, state.request, fill, hidden, way, state.now)
+        return granted_pass(lookup, state.request, fill, way, state.now)
 
     async def _bypassed(self, response: Response) -> Pass:
         """What was not looked up goes to the client; an unsafe request may have made what is stored invalid."""

@@ -50,6 +50,7 @@ class Fill:
         "_budget",
         "_chunks",
         "_declared",
+        "_head",
         "_limit",
         "_open_spool",
         "_size",
@@ -80,6 +81,7 @@ class Fill:
         self._limit = arrival.target.policy.tiers.largest()
         self._declared = _length(arrival.response.headers.get("content-length"))
         self._open_spool = open_spool
+        self._head: StoredResponse | None = None
         self._spool: Spool | None = None
 
     def fits(self) -> bool:
@@ -93,7 +95,9 @@ class Fill:
 
     def head(self) -> StoredResponse:
         """What will be stored, without the body."""
-        return self._record(b"")
+        if self._head is None:
+            self._head = self._record(b"")
+        return self._head
 
     @property
     def spool(self) -> Spool | None:
@@ -180,6 +184,8 @@ class Fill:
         return judged(stored, arrival.reading) if arrival.is_kept else judge(stored, arrival.reading.policy)
 
     def _record(self, body: bytes) -> StoredResponse:
+        if self._head is not None:
+            return msgspec.structs.replace(self._head, body=body) if body else self._head
         arrival = self.arrival
         target, response = arrival.target, arrival.response
         headers, asked = response.headers, target.request.headers
