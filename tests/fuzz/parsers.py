@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from google.protobuf.message import DecodeError
+from starlette.requests import Request as StarletteRequest
 
 from meshcache.engine import admission, key, paths, purges
 from meshcache.extproc import control, wire
+from meshcache.extproc.filter_feed import poll_of
 from meshcache.extproc.purger import PurgeRequest
 from meshcache.message import Headers, Peer, Request, split_authority
 from meshcache.observe import logs
@@ -52,6 +54,7 @@ from meshcache.rfc import (
 from meshcache.tiers.envelope import BadEnvelope, front_of, unseal
 from meshcache.tiers.purge_log import LogReader
 from meshcache.tiers.signing import Keyring
+from meshcache.wasm import feed, marks
 from policy_texts import SECRET
 
 if TYPE_CHECKING:
@@ -264,6 +267,22 @@ _UNITS = (UnitSource("header", "x-user"), UnitSource("cookie", "sid"))
 _SORTED = KeySpec(query_exclude=("utm_*", "x"), query_sort=True, fingerprint=b"1")
 _PARTS = KeySpec(headers=("accept",), cookies=("a", "b"), partition_headers=("x-tenant",), fingerprint=b"2")
 
+
+def _marks(text: str) -> None:
+    """A mark as anybody writes it, and as who knows the secret does."""
+    secret = bytes(32)
+    for name, parse in ((marks.ASK, marks.parse_ask), (marks.KEEP, marks.parse_keep), (marks.DROP, marks.parse_drop)):
+        parse(text, secret)
+        with contextlib.suppress(UnicodeEncodeError):
+            # A header field is never anything else.
+            parse(f"{text} {marks.proof(name, text, secret)}", secret)
+
+
+def _poll(text: str) -> None:
+    query = text.encode("utf-8", "surrogatepass")
+    poll_of(StarletteRequest({"type": "http", "query_string": query, "headers": [(b"if-none-match", query)]}))
+
+
 PARSERS: tuple[Parser, ...] = (
     Parser("is_token", fields.is_token, (fields,)),
     Parser("is_field_value", fields.is_field_value, (fields,)),
@@ -359,6 +378,9 @@ PARSERS: tuple[Parser, ...] = (
         binary=True,
     ),
     Parser("front of an envelope", front_of, starts=("", "MC\x02"), binary=True),
+    Parser("mark of the filter", _marks, starts=("", "v1 ", f"v1 {'0' * 16} {'0' * 64} ")),
+    Parser("answer of the feed", feed.decode, starts=("", "MCF1\x01\x00"), raises=(ValueError,), binary=True),
+    Parser("poll of the filter", _poll, starts=("", "format=1&worker=", f"format=1&worker={'0' * 16}&")),
     Parser("control message", _control, raises=(msgspec.DecodeError, UnicodeDecodeError), binary=True),
 )
 

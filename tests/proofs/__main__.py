@@ -102,6 +102,11 @@ PARTS = (
         _tests("tests/wasm/test_vectors.py", "tests/wasm/test_garbage_plans.py"),
         {"VECTOR_PLANS": "1000"},
     ),
+    Part(
+        "filter",
+        "whatever the filter in Envoy is granted, the engine would have answered from memory",
+        _tests("tests/wasm/test_played_filter.py"),
+    ),
     Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
 )
 
