@@ -50,7 +50,7 @@ def test_fields_by_which_nothing_is_looked_up_are_known(rules: Rules) -> None:
     assert left == {"content-type"}
 
 
-@settings(max_examples=400)
+@settings(max_examples=150, deadline=None)
 @given(PATH)
 @example("/a%20b/%C3%A9")
 @example("/..%2f")
@@ -64,7 +64,7 @@ def test_usual_paths_are_plain(rules: Rules, path: str) -> None:
     assert rules.plain(path.encode("latin-1"))
 
 
-@settings(max_examples=600)
+@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(["accept", "accept-encoding", "accept-language", "accept-charset", "x-any"]), VALUE)
 @example("accept", ",".join(f"a{number}" for number in range(65)))
 @example("accept-encoding", "x-gzip, gzip;q=1")
@@ -93,7 +93,7 @@ ADDRESSES = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=150, deadline=None)
 @given(ADDRESSES, st.booleans())
 def test_peers_are_trusted_by_their_address(trusting: Rules, address: object, mapped: bool) -> None:
     text = f"::ffff:{address}" if mapped and ":" not in str(address) else str(address)

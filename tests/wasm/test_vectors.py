@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 pytestmark = needs_rules
 
 SETTINGS = PlanSettings(secret=bytes(32), lease=10.0, budget=1 << 24, largest=1 << 20)
-PLANS = int(os.environ.get("VECTOR_PLANS") or 60)
+PLANS = int(os.environ.get("VECTOR_PLANS") or 40)
 REQUESTS = 100
 """For each plan."""
 
