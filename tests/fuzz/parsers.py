@@ -18,6 +18,7 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from google.protobuf.message import DecodeError
 from starlette.requests import Request as StarletteRequest
 
+from filter_batches import Hit, batch
 from meshcache.engine import admission, key, paths, purges
 from meshcache.extproc import control, wire
 from meshcache.extproc.filter_feed import poll_of
@@ -54,7 +55,7 @@ from meshcache.rfc import (
 from meshcache.tiers.envelope import BadEnvelope, front_of, unseal
 from meshcache.tiers.purge_log import LogReader
 from meshcache.tiers.signing import Keyring
-from meshcache.wasm import feed, marks
+from meshcache.wasm import feed, marks, numbers
 from policy_texts import SECRET
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ _ROUTES = RouteIndex(
         )
     )
 )
+
+
+_BATCH = batch(1, 1, [Hit(), Hit(b"u" * 16)])
 
 
 @dataclass(frozen=True)
@@ -381,6 +385,13 @@ PARSERS: tuple[Parser, ...] = (
     Parser("mark of the filter", _marks, starts=("", "v1 ", f"v1 {'0' * 16} {'0' * 64} ")),
     Parser("answer of the feed", feed.decode, starts=("", "MCF1\x01\x00"), raises=(ValueError,), binary=True),
     Parser("poll of the filter", _poll, starts=("", "format=1&worker=", f"format=1&worker={'0' * 16}&")),
+    Parser(
+        "counts of the filter",
+        numbers.decode,
+        starts=("", "MCN1\x01\x00", _BATCH.decode("latin-1")),
+        raises=(ValueError,),
+        binary=True,
+    ),
     Parser("control message", _control, raises=(msgspec.DecodeError, UnicodeDecodeError), binary=True),
 )
 
