@@ -306,7 +306,7 @@ def dying_at(monkeypatch: pytest.MonkeyPatch, word: int) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(Words, "store", whole)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=max(10, settings().max_examples * 2 // 5))
 @given(st.data())
 def test_every_hit_is_counted_once_whatever_happens(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

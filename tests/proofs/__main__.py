@@ -93,7 +93,10 @@ PARTS = (
     Part(
         "numbers",
         "hits in Envoy count once, whatever is lost on the way and whoever is killed",
-        _tests("tests/extproc/test_filter_numbers.py", "tests/e2e/test_hits_in_envoy_count.py"),
+        _tests(
+            *("tests/extproc/test_filter_numbers.py", "tests/wasm/test_counts.py", "tests/wasm/test_booked.py"),
+            "tests/e2e/test_hits_in_envoy_count.py",
+        ),
         {"KILLS": os.environ.get("KILLS") or "500"},
     ),
     Part(

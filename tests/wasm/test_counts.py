@@ -63,7 +63,7 @@ def sums(found: list[Batch]) -> tuple[Counter[object], Counter[object]]:
     return +plain, +counted
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=max(10, settings().max_examples * 3 // 10))
 @given(st.data())
 def test_batches_hold_every_hit_once(data: st.DataObject) -> None:
     worker = FilterWorker((1 << 64) - 2, data.draw(st.integers(0, 1 << 60)))
