@@ -1,9 +1,10 @@
 //! Which entry of a pool goes first: S3-FIFO, by bytes.
 //!
 //! Yang, Zhang, Qiu, Yue and Vigfusson, "FIFO queues are all you need for cache eviction", SOSP 2023. What comes in
-//! stands in a small queue, a tenth of the pool; what is not used there more than once leaves without having pushed out
-//! anything else, and only its hash stays for a while. What is used, or comes again while its hash is remembered, stands
-//! in the main queue, at whose end what was used lately gets another turn. A hit sets two bits and moves nothing.
+//! stands in a small queue, a tenth of the pool; what is not used there leaves without having pushed out anything else,
+//! and only its hash stays for a while. What is used, or comes again while its hash is remembered, stands in the main
+//! queue, at whose end what was used lately gets another turn. A hit sets two bits and moves nothing. The paper wants two
+//! uses before an entry moves on; one is better here (decision 28).
 
 const entry_file = @import("entry.zig");
 const memory_file = @import("memory.zig");
@@ -145,7 +146,7 @@ pub const Pool = struct {
             const entry = Entry.get(memory, ref);
             if (entry.times.drop_at <= now or self.gone) return ref;
             if (from_small) {
-                if (entry.frequency > 1 and passed < patience) {
+                if (entry.frequency > 0 and passed < patience) {
                     self.small.remove(memory, ref);
                     entry.frequency = 0;
                     entry.place = .main;

@@ -17,8 +17,8 @@ const page = memory_file.page;
 const scratch_part = 8;
 /// Bytes of the store for each bucket; smaller entries make chains of two.
 const bytes_per_bucket = 512;
-/// Bytes of the store for each set of four ghosts: as many ghosts as entries of 2 KB.
-const bytes_per_set = 8192;
+/// Bytes of the store for each set of four ghosts: as many ghosts as entries of 1 KB.
+const bytes_per_set = 4096;
 const min_buckets = 1024;
 /// Bytes of a share above which it makes no difference; what is multiplied by it fits into 64 bits.
 const max_share: u64 = 1 << 40;

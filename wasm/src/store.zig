@@ -23,12 +23,12 @@ const Entry = entry_file.Entry;
 const Fill = fills_file.Fill;
 const Pool = s3fifo.Pool;
 const Ref = memory_file.Ref;
-const Slots = slots_file.Slots;
 const page = memory_file.page;
 
 pub const Handle = fills_file.Handle;
 pub const Hit = hit_file.Hit;
 pub const Memory = memory_file.Memory;
+pub const Slots = slots_file.Slots;
 pub const Times = entry_file.Times;
 
 /// Pools of one plan, the common one among them.
