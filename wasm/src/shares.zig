@@ -82,7 +82,9 @@ pub fn divide(store: *Store, budget: u64, shares: []const Share) void {
         number.* = find(store, share.id) orelse none;
         if (number.* == none) continue;
         const pool = &store.pools[number.*];
-        const limit: usize = @intCast(store.blocks.limit * @min(share.bytes, max_share) / whole);
+        // Of 64 bits by name: what is the smaller of two has as few bits as the smaller one needs.
+        const bytes: u64 = @min(share.bytes, max_share);
+        const limit: usize = @intCast(store.blocks.limit * bytes / whole);
         pool.limit += @intCast(limit);
         left -= limit;
     }
