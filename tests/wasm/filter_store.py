@@ -1,16 +1,9 @@
-"""The filter's store as it is built for tests: `wasm/tests/store.zig` in wasmtime, which drives itself.
-
-`python filter_store.py` is the long run of `make proofs` (part `store`): `OPERATIONS` random ones (10,000,000 for all
-budgets together) with new plans in between. It fails when an answer is not what was put in, when the module traps, or
-when its memory is above the largest budget so far by more than 10%; the last line is JSON.
-"""
+"""The filter's store as it is built for tests: `wasm/tests/store.zig` in wasmtime, which drives itself."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -96,8 +89,12 @@ class FilterStore:
 
 
 def soak(operations: int, random: Random) -> dict[str, float]:
-    """The long run."""
-    # Every tenth plan is another one; keys so that what is there is found, and there is more than fits.
+    """So many random operations, on small and large budgets together, with new plans in between.
+
+    Raises `AssertionError` when an answer is not what was put in, or the module's memory is above its budget by more
+    than 10%.
+    """
+    # Keys so that much of what is asked for is there, and there are more than fit.
     budgets = {1: 600, 4: 4_000, 64: 60_000, 256: 250_000, 1024: 900_000}
     hits = evictions = 0
     most = 0.0
@@ -110,16 +107,9 @@ def soak(operations: int, random: Random) -> dict[str, float]:
             elif turn % 10 == 0:
                 store.configure(mebibytes * MIB, random.randint(0, 9))
             wrong = store.churn(operations // len(budgets) // 100, keys)
-            if wrong:
-                raise SystemExit(f"{wrong} wrong answers with {mebibytes} MiB")
-            if not store.within():
-                raise SystemExit(f"{store.memory} bytes of memory with a budget of {mebibytes} MiB")
+            assert wrong == 0, f"{wrong} wrong answers with {mebibytes} MiB"
+            assert store.within(), f"{store.memory} bytes of memory with a budget of {mebibytes} MiB"
         hits += store.hits
         evictions += store.evictions
         most = max(most, store.memory / (mebibytes * MIB))
     return {"operations": operations, "hits": hits, "evictions": evictions, "memory_of_budget": round(most, 3)}
-
-
-if __name__ == "__main__":
-    print(json.dumps(soak(int(os.environ.get("OPERATIONS") or 10_000_000), Random(1))))
-    sys.exit(0)

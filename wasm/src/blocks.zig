@@ -1,7 +1,7 @@
 //! Blocks of one size, chained: what every object is kept in.
 //!
 //! With one size nothing fragments, and no class of sizes keeps memory that another one needs. The price is half a
-//! block for each object and a short hop for each block that is copied; decision 28 has the numbers.
+//! block for each object and a short hop for each block that is copied; decision 30 has the numbers.
 
 const equal = @import("equal.zig").equal;
 const memory_file = @import("memory.zig");

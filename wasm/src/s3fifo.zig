@@ -4,7 +4,7 @@
 //! stands in a small queue, a tenth of the pool; what is not used there leaves without having pushed out anything else,
 //! and only its hash stays for a while. What is used, or comes again while its hash is remembered, stands in the main
 //! queue, at whose end what was used lately gets another turn. A hit sets two bits and moves nothing. The paper wants two
-//! uses before an entry moves on; one is better here (decision 28).
+//! uses before an entry moves on; one is better here (decision 30).
 
 const entry_file = @import("entry.zig");
 const memory_file = @import("memory.zig");
