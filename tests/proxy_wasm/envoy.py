@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import wasmtime
@@ -65,16 +67,30 @@ class Call:
             self.worker.call_ended(self, None)
 
 
+@cache
+def _engine() -> wasmtime.Engine:
+    # Not at import: it has signals of its own for traps, which pytest's fault handler takes if it comes later.
+    return wasmtime.Engine()
+
+
+@lru_cache(maxsize=8)
+def _compiled(path: Path, _modified: int) -> wasmtime.Module:
+    return wasmtime.Module.from_file(_engine(), str(path))
+
+
 class Envoy:
     """One process: its workers load the same module, each into a VM of its own."""
 
     def __init__(self, module: Path, *, configuration: bytes = b"", clusters: frozenset[str] = frozenset()) -> None:
-        self.engine = wasmtime.Engine()
-        self.module = wasmtime.Module.from_file(self.engine, str(module))
+        self.engine = _engine()
+        self.module = _compiled(module, module.stat().st_mtime_ns)
         self.configuration = configuration
         self.clusters = clusters
         self.now_ns = 1_800_000_000 * SECOND
         """Wall clock; tests move it."""
+        self.monotonic_ns = 500 * SECOND
+        """The clock that nobody sets."""
+        self.random = random.Random(1)
         self.shared: dict[bytes, tuple[bytes, int]] = {}
         self.metrics: dict[tuple[Metric, bytes], int] = {}
         self.calls: list[Call] = []
@@ -98,8 +114,13 @@ class Envoy:
     def advance(self, seconds: float) -> None:
         """Let time pass, and tick every worker whose time has come."""
         self.now_ns += int(seconds * SECOND)
+        self.monotonic_ns += int(seconds * SECOND)
         for worker in self.workers:
             worker.tick_if_due()
+
+    def set_clock(self, seconds: float) -> None:
+        """Somebody moves the wall clock by so much, forwards or backwards; no time passes."""
+        self.now_ns += int(seconds * SECOND)
 
     # -- what host calls ask -------------------------------------------------------------------------------------------
 

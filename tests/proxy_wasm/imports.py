@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from proxy_wasm.worker import Worker
 
 _LOG_LEVELS = 6
+_WASI_FAULT, _WASI_NOT_SUPPORTED = 21, 58
 _WIDE = {"increment_metric": (1,), "record_metric": (1,)}
 """Parameters of 64 bits, by their position."""
 
@@ -42,6 +43,10 @@ class Imports:
             wide = _WIDE.get(name, ())
             kinds = [ValType.i64() if at in wide else ValType.i32() for at in range(count)]
             linker.define_func("env", f"proxy_{name}", FuncType(kinds, [ValType.i32()]), self._counted(name, function))
+        two = FuncType([ValType.i32(), ValType.i32()], [ValType.i32()])
+        linker.define_func("wasi_snapshot_preview1", "random_get", two, self._random)
+        timed = FuncType([ValType.i32(), ValType.i64(), ValType.i32()], [ValType.i32()])
+        linker.define_func("wasi_snapshot_preview1", "clock_time_get", timed, self._clock)
 
     def _counted(self, name: str, function: Callable[..., Status]) -> Callable[..., int]:
         def called(*arguments: int) -> int:
@@ -52,6 +57,17 @@ class Imports:
             return int(status)
 
         return called
+
+    def _random(self, at: int, size: int) -> int:
+        done = self._worker.write(at & 0xFFFFFFFF, self._worker.envoy.random.randbytes(size & 0xFFFFFFFF))
+        return 0 if done else _WASI_FAULT
+
+    def _clock(self, clock: int, _precision: int, at: int) -> int:
+        envoy = self._worker.envoy
+        found = {0: envoy.now_ns, 1: envoy.monotonic_ns}.get(clock)
+        if found is None:
+            return _WASI_NOT_SUPPORTED
+        return 0 if self._worker.write(at & 0xFFFFFFFF, struct.pack("<Q", found)) else _WASI_FAULT
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -97,6 +113,15 @@ class Imports:
         stream = self._worker.stream
         value = stream.properties.get(path) if stream is not None else None
         return Status.NOT_FOUND if value is None else self._give(value, value_at, size_at)
+
+    def set_property(self, path_at: int, path_size: int, value_at: int, value_size: int) -> Status:
+        path, value = self._worker.read(path_at, path_size), self._worker.read(value_at, value_size)
+        if path is None or value is None:
+            return Status.INVALID_MEMORY_ACCESS
+        if self._worker.stream is None:
+            return Status.NOT_FOUND
+        self._worker.stream.state[b"wasm." + path] = value
+        return Status.OK
 
     def set_effective_context(self, number: int) -> Status:
         if number not in self._worker.contexts:

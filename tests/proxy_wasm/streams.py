@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from proxy_wasm.abi import CONTINUE, Buffer, Map, Pairs
 from proxy_wasm.envoy import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from proxy_wasm.worker import Worker
 
@@ -20,10 +21,19 @@ class Stream:
     answer. Of what comes back, `sent` is what goes to the client.
     """
 
-    def __init__(self, worker: Worker, headers: Iterable[tuple[bytes, bytes]], *, end_of_stream: bool = True) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        headers: Iterable[tuple[bytes, bytes]],
+        *,
+        end_of_stream: bool = True,
+        properties: Mapping[bytes, bytes] = MappingProxyType({}),
+    ) -> None:
         self.worker = worker
-        self.properties: dict[bytes, bytes] = {}
+        self.properties = properties
         """By path, its parts joined by NUL."""
+        self.state: dict[bytes, bytes] = {}
+        """Filter state: what the module has set as properties."""
         self.writable: dict[Map, Pairs] = {}
         self.readable: dict[Map, Pairs] = {}
         self.buffers: dict[Buffer, bytes] = {}

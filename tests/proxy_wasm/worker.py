@@ -40,7 +40,7 @@ class Worker:
         """The context that the module has chosen to act for, 0 for the one it was called for."""
         self._current = 0
         self._next_id = itertools.count(ROOT + 1)
-        self._ticked_ns = envoy.now_ns
+        self._ticked_ns = envoy.monotonic_ns
         self._load()
 
     def _load(self) -> None:
@@ -107,12 +107,12 @@ class Worker:
 
     def tick(self) -> None:
         """Let the timer go off now."""
-        self._ticked_ns = self.envoy.now_ns
+        self._ticked_ns = self.envoy.monotonic_ns
         self.call("proxy_on_tick", ROOT)
 
     def tick_if_due(self) -> None:
         """Let the timer go off if its period is over."""
-        if self.tick_ms and self.envoy.now_ns - self._ticked_ns >= self.tick_ms * 1_000_000:
+        if self.tick_ms and self.envoy.monotonic_ns - self._ticked_ns >= self.tick_ms * 1_000_000:
             self.tick()
 
     def call_ended(self, call: Call, reply: Reply | None) -> None:

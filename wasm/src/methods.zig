@@ -6,7 +6,7 @@ const equal = @import("equal.zig").equal;
 const fields = @import("fields.zig");
 
 /// Fields by which many frameworks let a request have another method, in the order in which they are looked at.
-const overrides = [_][]const u8{ "x-http-method-override", "x-http-method", "x-method-override" };
+pub const overrides = [_][]const u8{ "x-http-method-override", "x-http-method", "x-method-override" };
 
 /// Whether a request may change what is stored: by a method that is not known to be safe, or one that it names besides.
 pub fn isUnsafe(request: *const fields.View) bool {

@@ -51,9 +51,9 @@ fn moment() Moment {
 
 /// `ended`: the request has no body.
 pub fn onRequest(id: u32, ended: bool) abi.Action {
-    const plan = worker.plan orelse return .go_on;
     pairs = read(&view, .request_headers) catch return onUnreadable(id);
     if (methods.isUnsafe(&view)) return guard(id);
+    const plan = worker.plan orelse return .go_on;
     if (!ended) return .go_on;
     const now = moment();
     if (now.milliseconds >= worker.serves_until) return .go_on;
@@ -77,7 +77,7 @@ pub fn onResponse(id: u32, ended: bool) void {
             if (asked.fill == null) forget(id) else if (ended) commit(id);
         },
         .unsafe => |*party| {
-            invalidate(party);
+            invalidate(if (party.*) |*known| known else null);
             forget(id);
         },
         .skipped => |*skipped| {
@@ -123,12 +123,18 @@ fn read(into: *fields.View, map: abi.Map) error{Unreadable}![]const u8 {
 fn onUnreadable(id: u32) abi.Action {
     var method: [16]u8 = undefined;
     const named = abi.header(.request_headers, ":method", &method) orelse return guard(id);
-    return if (methods.isSafe(named)) .go_on else guard(id);
+    if (!methods.isSafe(named)) return guard(id);
+    for (methods.overrides) |name| {
+        if (abi.header(.request_headers, name, &chunk) != null) return guard(id);
+    }
+    return .go_on;
 }
 
+/// Also where there is no plan, so that nothing can be asked: other workers may have one.
 fn guard(id: u32) abi.Action {
-    if (worker.streams.guard(id, worker.plan_number, worker.party)) |_| {
-        ask(&marks.no_key, .unsafe);
+    const party = if (worker.plan == null) null else worker.party;
+    if (worker.streams.guard(id, worker.plan_number, party)) |_| {
+        if (party != null) ask(&marks.no_key, .unsafe);
     } else crowded = true;
     return .go_on;
 }
@@ -291,10 +297,10 @@ fn forget(id: u32) void {
 
 /// The response to an unsafe request: what it has made invalid is dropped before the response goes on. Where the sidecar
 /// does not say, and the request may have changed something, that is everything.
-fn invalidate(party: *const marks.Party) void {
+fn invalidate(party: ?*const marks.Party) void {
     if (abi.header(.response_headers, marks.drop_name, &mark)) |value| {
         abi.removeHeader(.response_headers, marks.drop_name);
-        if (marks.parseDrop(value, party)) |drop| {
+        if (if (party) |known| marks.parseDrop(value, known) else null) |drop| {
             if (drop == .everything) return worker.drops.tell(&.{slots.everything});
             for (0..drop.count()) |number| dropped[number] = drop.label(number);
             return worker.drops.tell(dropped[0..drop.count()]);

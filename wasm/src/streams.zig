@@ -20,8 +20,8 @@ const none = 0xFFFF;
 pub const Kind = union(enum) {
     /// The sidecar was asked, and may allow to keep the answer.
     asked: Asked,
-    /// The request may change what is stored.
-    unsafe: marks.Party,
+    /// The request may change what is stored; null where nobody could be asked what.
+    unsafe: ?marks.Party,
     /// Ext_proc was skipped: what it would have said in `cache-status`.
     skipped: Skipped,
 };
@@ -100,7 +100,7 @@ pub const Streams = struct {
     }
 
     /// Remembers an unsafe request; null when there is no room at all.
-    pub fn guard(self: *Streams, id: u32, plan: u32, party: marks.Party) ?*Stream {
+    pub fn guard(self: *Streams, id: u32, plan: u32, party: ?marks.Party) ?*Stream {
         return self.add(id, plan, .{ .unsafe = party });
     }
 
