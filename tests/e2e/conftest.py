@@ -113,3 +113,9 @@ async def pair(pair_process: Mesh) -> AsyncIterator[Mesh]:
     await pair_process.put_policies(POLICIES)
     assert await pair_process.worker_pids() == pids, pair_process.log
     assert await pair_process.metric("stream_errors_total") == 0, pair_process.log
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def hot(start_shared: Start) -> Mesh:
+    """The filter in two workers of Envoy; tests leave policies as they were, and may kill what is started again."""
+    return await start_shared("--concurrency", "2", wasm=True)

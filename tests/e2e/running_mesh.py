@@ -22,8 +22,7 @@ from filter_module import built_filter
 from meshcache.policy.sources import read_files
 from meshcache.process import die_with_parent
 
-START_TIMEOUT = 100.0
-"""Seconds: a second or two, were there nothing else for the machine to do."""
+START_TIMEOUT = 60.0
 STOP_TIMEOUT = 15.0
 PATIENCE = 10.0
 """Seconds after which something that should come about by itself has not."""

@@ -67,7 +67,6 @@ async def three(start_mesh, make_folder, valkey):
         await mesh.stop()
 
 
-@pytest.mark.timeout(300)  # on a busy machine the three take most of the usual time to start
 async def test_installations_share_a_valkey_as_far_as_they_share_keys(three, origin, name, valkey):
     first, second, third = three
     path, headers = f"/placed/{name}", HOST | {"x-user-score": "0.5"}  # by which answers are kept in warm alone

@@ -1,0 +1,177 @@
+"""The filter where it must not answer, or cannot: behind RBAC, without a sidecar, with a bad one, after a trap."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+
+import pytest
+import pytest_asyncio
+from hot_mesh import Crowd
+from policy_sets import POLICIES
+from running_mesh import Mesh, eventually, verdict
+from test_front_filters import ALICE, MALLORY, only_alice
+
+from filter_module import built_filter
+from meshcache.envoy.bootstrap import BootstrapOptions
+from meshcache.envoy.clusters import Origin, filter_socket
+from meshcache.envoy.process import EnvoyProcess
+from meshcache.wasm import building, module
+
+# Clients of such an Envoy are strangers, who are not told from which tier an answer is.
+SHOWN = POLICIES.replace("  trust:\n", "  trust:\n    cacheStatus: {from: [any]}\n")
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
+
+
+def options_for(folder, origin, **more):
+    """Envoy with the filter and two workers, before whatever listens in `folder`."""
+    return BootstrapOptions(
+        listen=("127.0.0.1", 0),
+        origin=Origin("127.0.0.1", origin.port),
+        worker_sockets=(folder / "worker-0.sock",),
+        refresh_socket=folder / "refresh.sock",
+        admin=folder / "envoy-admin.sock",
+        concurrency=2,
+        **{"wasm": built_filter()} | more,
+    )
+
+
+@contextlib.asynccontextmanager
+async def lone_envoy(folder, origin, **more):
+    """Its clients; there is no sidecar."""
+    async with EnvoyProcess(options_for(folder, origin, **more), folder / "envoy") as envoy:
+        crowd = Crowd(f"http://127.0.0.1:{await envoy.listen_port()}")
+        try:
+            yield crowd
+        finally:
+            await crowd.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def guarded(make_folder, origin):
+    """A sidecar behind an Envoy of the test's own, with RBAC in front of the filter."""
+    folder = make_folder()
+    (folder / "policies").mkdir()
+    (folder / "policies" / "policies.yaml").write_text(SHOWN)
+    mesh = Mesh(folder, origin.url, folder / "policies")
+    run = mesh.data / "run"
+    try:
+        await mesh.serve("--refresh-url", f"unix:{run / 'refresh.sock'}")
+        async with lone_envoy(run, origin, filters_before=(only_alice(),)) as crowd:
+            yield crowd
+    finally:
+        await mesh.stop()
+
+
+async def test_who_is_refused_is_refused_what_is_hot_too(guarded, origin, path):
+    await guarded.heat(path, ALICE)
+    asked = origin.count(path)
+    for headers in (MALLORY, {}, {"x-user": "alice, mallory"}):
+        for method in ("GET", "HEAD"):
+            for answer in await guarded.get(path, headers, method=method):
+                assert answer.status_code == 403
+                assert "cache-status" not in answer.headers
+    assert await guarded.tiers(path, ALICE) == {"wasm"}
+    assert origin.count(path) == asked
+
+
+async def test_who_is_refused_drops_nothing(guarded, path):
+    await guarded.heat(path, ALICE)
+    assert {answer.status_code for answer in await guarded.get(path, MALLORY, method="POST")} == {403}
+    assert await guarded.tiers(path, ALICE) == {"wasm"}
+
+
+async def test_without_a_sidecar_everything_passes(make_folder, origin, path):
+    async with lone_envoy(make_folder(), origin) as crowd:
+        for method in ("GET", "POST", "HEAD", "GET"):
+            began = time.monotonic()
+            answers = await crowd.get(path, method=method)
+            assert {answer.status_code for answer in answers} == {200}
+            assert not any(verdict(answer).hit for answer in answers)
+            assert time.monotonic() - began < 2
+        assert origin.count(path) == 4 * len(crowd.clients)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"MCF1", b"\xff" * 70_000, b"MCF1\x01\0" + b"\xff" * 12 + b"\x08\0\0\0MCP1\x01\0\0\0"]
+)
+async def test_with_a_sidecar_that_talks_nonsense_everything_passes(make_folder, origin, path, body):
+    folder = make_folder()
+    polls = 0
+
+    async def nonsense(reader, writer):
+        nonlocal polls
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                polls += 1
+                head = f'HTTP/1.1 200 x\r\netag: "0123456789abcdef"\r\ncontent-length: {len(body)}\r\n\r\n'
+                writer.write(head.encode() + body)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_unix_server(nonsense, filter_socket(folder))
+    try:
+        async with lone_envoy(folder, origin) as crowd:
+
+            async def polled():
+                return polls > 4
+
+            assert await eventually(polled)
+            for _ in range(3):
+                answers = await crowd.get(path)
+                assert {answer.status_code for answer in answers} == {200}
+                assert not any(verdict(answer).hit for answer in answers)
+            assert polls < 400, "a poll that failed waits before the next"
+    finally:
+        server.close()
+
+
+POISON = """\
+    var landed: [8]u8 = undefined;
+    if (abi.header(.request_headers, "x-poison", &landed) != null) @trap();
+"""
+
+
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory):
+    """A filter that traps when a request has a field `x-poison`."""
+    sources = tmp_path_factory.mktemp("poisoned") / "src"
+    sources.mkdir()
+    for source in module.sources().glob("*.zig"):
+        text = source.read_text()
+        if source.name == "main.zig":
+            text, count = re.subn(r"(export fn proxy_on_request_headers\([^{]*\{\n)", r"\1" + POISON, text)
+            assert count == 1
+        (sources / source.name).write_text(text)
+    target = sources.parent / "meshcache.wasm"
+    building.build(sources, target)
+    return target
+
+
+async def test_after_a_trap_requests_pass(make_folder, origin, poisoned, path):
+    folder = make_folder()
+    (folder / "policies").mkdir()
+    (folder / "policies" / "policies.yaml").write_text(SHOWN)
+    mesh = Mesh(folder, origin.url, folder / "policies")
+    run = mesh.data / "run"
+    try:
+        await mesh.serve("--refresh-url", f"unix:{run / 'refresh.sock'}")
+        async with lone_envoy(run, origin, wasm=poisoned) as crowd:
+            await crowd.heat(path)
+            poison = crowd.clients[0]
+            assert (await poison.get(path, headers={"x-poison": "1"})).status_code == 200
+            # The other worker goes on as before. Where the trap was, the sidecar answers.
+            for _ in range(5):
+                answers = await crowd.get(path)
+                assert {answer.status_code for answer in answers} == {200}
+                assert {verdict(answer).tier for answer in answers if verdict(answer).hit} <= {"wasm", "hot"}
+            assert verdict(await poison.get(path)).tier == "hot"
+            # A mark of the origin's own is worth nothing now either, and an unsafe request still invalidates.
+            assert (await poison.post(path)).status_code == 200
+            first = {answer.text for answer in await crowd.get(path)}
+            assert len(first) <= 2
+    finally:
+        await mesh.stop()
