@@ -9,7 +9,6 @@ import pytest
 import pytest_asyncio
 
 from meshcache.extproc.invalidation_follower import InvalidationFollower
-from meshcache.tiers.base import TierError
 from meshcache.tiers.board import Board
 from meshcache.tiers.redis import INVALIDATED, RedisTier
 
@@ -75,13 +74,9 @@ async def test_many_at_once(pods):
     a, b = pods
     numbers = list(range(1, 200))
     before = b.epochs(*numbers)
-    # On a busy machine the store does not answer all of them in time: those follow by themselves.
-    done = await asyncio.gather(*(a.tier.invalidate(resource(number)) for number in numbers), return_exceptions=True)
-    assert all(one is None or isinstance(one, TierError) for one in done), done
-    until = asyncio.get_running_loop().time() + 10
-    while not all(changed := await b.changes(before, *numbers, within=0.1)):
-        assert asyncio.get_running_loop().time() < until, changed
-        await asyncio.sleep(0.02)
+    await asyncio.gather(*(a.tier.invalidate(resource(number)) for number in numbers))
+    await asyncio.sleep(0.3)
+    assert all(await b.changes(before, *numbers))
 
 
 async def test_what_was_missed_is_read_when_the_store_is_back(pods, valkey):

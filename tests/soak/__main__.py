@@ -245,7 +245,6 @@ async def _soak(settings: Settings) -> dict[str, Any]:
             loop = asyncio.get_running_loop()
             # A second Ctrl-C ends it at once.
             loop.add_signal_handler(signal.SIGINT, soak.stop, loop)
-            say(f"Sending {settings.requests} requests")
             began = time.monotonic()
             await soak.run()
             found = soak.summary(time.monotonic() - began)

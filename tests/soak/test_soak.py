@@ -59,11 +59,7 @@ def test_nothing_grows_while_clients_and_origin_misbehave() -> None:
 @pytest.mark.slow
 def test_an_interrupted_soak_says_how_far_it_came_and_leaves_nothing_running() -> None:
     process = start(REQUESTS="1000000")
-    assert process.stderr is not None
-    # Not before it can be interrupted: how long the start takes depends on what else the machine does.
-    while "Sending" not in (line := process.stderr.readline()):
-        assert line, "it has ended by itself"
-    time.sleep(1)
+    time.sleep(12)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
