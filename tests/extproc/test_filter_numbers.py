@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from meshcache.experiment.counted import Counted
 
 HELPER = Path(__file__).with_name("taking_process.py")
-KILLS = int(os.environ.get("KILLS") or 6)
+KILLS = int(os.environ.get("KILLS") or 4)
 UNITS = [Random(turn).randbytes(16) for turn in range(20)]
 TWO = ONE._replace(epoch=2)
 
