@@ -54,7 +54,7 @@ PARTS = (
     Part(
         "purge",
         "once nothing is pending nothing serves the old answer",
-        _tests("tests/e2e/test_purges.py", "-k", "races"),
+        _tests("tests/e2e/test_purges.py", "tests/e2e/test_filter_drops.py", "-k", "races"),
         {"PURGE_RACES": os.environ.get("RACES") or "1000"},
     ),
     Part(

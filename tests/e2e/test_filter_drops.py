@@ -1,0 +1,121 @@
+"""The filter in two workers of Envoy: once a purge is not pending, or a POST answered, nobody gets the old answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+
+import httpx
+import pytest
+import pytest_asyncio
+from purge_races import Admin, Changing, race
+from running_mesh import Mesh, eventually, verdict
+from scripted_origin import Asked, Wire, reply
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
+
+RACES = int(os.environ.get("PURGE_RACES", "20"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def mesh(start_mesh) -> Mesh:
+    """Two workers of the sidecar, two of Envoy."""
+    made: Mesh = await start_mesh("--workers", "2", "--concurrency", "2", wasm=True)
+    return made
+
+
+async def _filters(mesh: Mesh) -> list[str]:
+    """The filters that may answer by themselves."""
+    return [one["name"] for one in (await mesh.status())["filters"] if one["living"] and one["plan"]]
+
+
+async def _hot(mesh: Mesh, path: str) -> None:
+    """Wait until Envoy answers it by itself."""
+
+    async def there() -> bool:
+        return verdict(await mesh.get(path)).tier == "wasm"
+
+    assert await eventually(there), mesh.log
+
+
+@pytest.mark.timeout(1200)
+async def test_races_of_purges(mesh, origin, path, name):
+    assert await eventually(lambda: _filters(mesh)), mesh.log
+    content = Changing(origin, path, f"tag-{name}")
+    await _hot(mesh, path)
+    before = await mesh.metric("requests_total", tier="wasm")
+    watchers = await race([mesh], content, RACES)
+    assert watchers.wrong == []
+    assert watchers.hits > RACES
+    await asyncio.sleep(1.0)
+    assert await mesh.metric("requests_total", tier="wasm") - before > watchers.hits / 10
+
+
+async def test_after_an_answer_to_a_post_nobody_gets_the_old_one(mesh, origin, path):
+    version = 0
+
+    async def answer(asked: Asked, wire: Wire) -> None:
+        nonlocal version
+        if asked.method == "POST":
+            version += 1
+            await wire.send(reply(200, [], b"done"))
+            return
+        body = str(version).encode()
+        await asyncio.sleep(random.uniform(0.0, 0.01))
+        await wire.send(reply(200, [("cache-control", "max-age=3600")], body))
+
+    origin.script(path, answer)
+    await _hot(mesh, path)
+    floor, wrong, hot, done = 0, [], 0, asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal hot
+        async with httpx.AsyncClient(base_url=mesh.base, trust_env=False, timeout=20) as client:
+            while not done.is_set():
+                least = floor
+                got = await client.get(path)
+                hot += verdict(got).tier == "wasm"
+                if int(got.text) < least:
+                    wrong.append((least, got.text, dict(got.headers)))
+                await asyncio.sleep(random.uniform(0.0, 0.002))
+
+    tasks = [asyncio.create_task(watch()) for _ in range(6)]
+    for _ in range(40):
+        await asyncio.sleep(random.uniform(0.0, 0.05))
+        assert (await mesh.client.post(path, content=b"x")).status_code == 200
+        floor = version
+    done.set()
+    await asyncio.gather(*tasks)
+    assert wrong == []
+    assert hot > 40
+
+
+async def test_a_purge_right_after_a_restart_waits_for_filters_of_before(mesh, origin, path, name):
+    content = Changing(origin, path, f"tag-{name}")
+    await _hot(mesh, path)
+    admin = Admin(mesh)
+    try:
+        before = await _filters(mesh)
+        await asyncio.sleep(1.5)
+        pid = (await mesh.status())["pid"]
+        os.kill(pid, signal.SIGKILL)
+
+        async def back() -> bool:
+            with contextlib.suppress(httpx.HTTPError):
+                status = await mesh.status()
+                return status["pid"] != pid and status["ready"]
+            return False
+
+        assert await eventually(back, 30.0), mesh.log
+        content.version += 1
+        result = await admin.purge(tags=[f"tag-{name}"])
+        named = {*result["acknowledged"], *result["pending"]}
+        assert set(before) <= named
+        await admin.settled(result)
+        for _ in range(20):
+            assert (await mesh.get(path)).text == "1"
+    finally:
+        await admin.close()
