@@ -10,10 +10,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+import structlog.testing
 
 import meshcache
 from filter_module import built_filter
 from meshcache.cli import main
+from meshcache.cli.checks import filter_for_envoy
 from meshcache.wasm import building, module
 
 
@@ -113,3 +115,23 @@ def test_serve_without_a_filter_or_an_address_is_one_line(run, built: Path) -> N
     _, err = run("serve", "--listen", "nowhere", status=2)
     assert err.count("\n") == 1
     assert err.startswith("meshcache: --listen")
+
+
+def test_up_goes_on_without_a_filter_and_says_so_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = structlog.testing.CapturingLogger()
+    monkeypatch.setattr(module, "find", lambda: None)
+    assert filter_for_envoy(log) is None
+    (call,) = log.calls
+    assert (call.method_name, call.args) == ("warning", ("without the filter, which is not built",))
+    assert call.kwargs["build_it_by"].endswith("meshcache wasm build")
+
+
+def test_up_uses_an_old_filter_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = structlog.testing.CapturingLogger()
+    monkeypatch.setattr(module, "find", lambda: module.Module(tmp_path / "m.wasm", b"", "1", current=False))
+    assert filter_for_envoy(log) == tmp_path / "m.wasm"
+    assert [call.args for call in log.calls] == [("the filter is older than its sources",)]
+    log.calls.clear()
+    monkeypatch.setattr(module, "find", lambda: module.Module(tmp_path / "m.wasm", b"", "1", current=True))
+    assert filter_for_envoy(log) == tmp_path / "m.wasm"
+    assert log.calls == []

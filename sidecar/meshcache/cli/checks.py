@@ -9,20 +9,34 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from meshcache.cli.options import refresh_cluster_name
-from meshcache.cli.paths import shipped_policies
+from meshcache.cli.paths import own_name, shipped_policies
 from meshcache.envoy.clusters import Origin
 from meshcache.observe.logs import redact
 from meshcache.policy.values import LMDB
 from meshcache.process import StartError, UsageError
 from meshcache.tiers.base import TierError
 from meshcache.tiers.redis import RedisTier
+from meshcache.wasm import module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from structlog.typing import FilteringBoundLogger
+
     from meshcache.policy.snapshot import Snapshot
 
 REDIS_TIMEOUT: Final = 3.0
+
+
+def filter_for_envoy(log: FilteringBoundLogger) -> Path | None:
+    """The built filter; None when it is not there, which costs speed and nothing else, and a line of the log."""
+    found = module.find()
+    if found is None:
+        log.warning("without the filter, which is not built", build_it_by=f"{own_name()} wasm build")
+        return None
+    if not found.current:
+        log.warning("the filter is older than its sources", build_it_by=f"{own_name()} wasm build")
+    return found.path
 
 
 def parse_origin(text: str, option: str = "--origin") -> Origin:

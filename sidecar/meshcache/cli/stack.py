@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import msgspec
 
-from meshcache.cli.checks import cached_path, check_warm, parse_origin, parse_refresh_clusters, policy_folder
+from meshcache.cli.checks import (
+    cached_path,
+    check_warm,
+    filter_for_envoy,
+    parse_origin,
+    parse_refresh_clusters,
+    policy_folder,
+)
 from meshcache.cli.parts import EnvoyPart, ModulePart, Part, keep
 from meshcache.cli.paths import DEFAULT_DATA, admin_socket, own_name, run_folder
 from meshcache.cli.sidecar import check_store_urls, fail
@@ -31,7 +38,6 @@ from meshcache.observe import logs
 from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.sources import FolderSource
 from meshcache.process import FolderLock, StartError, bind_tcp, check_unix_path, make_folder, parse_address
-from meshcache.wasm import module
 
 if TYPE_CHECKING:
     import socket
@@ -193,7 +199,7 @@ class _Stack:
                 concurrency=options.concurrency,
                 origin_timeout=options.origin_timeout,
                 refresh_clusters=self._refresh_clusters,
-                wasm=self._filter(),
+                wasm=filter_for_envoy(self._log) if options.wasm else None,
             ),
             self._data / "envoy",
         )
@@ -255,18 +261,6 @@ class _Stack:
         self._cached_path = cached_path(snapshot)
         option = "--warm" if self._options.warm else "stores.warm.url"
         await check_warm(with_stores(worker, snapshot.config).warm_url, option)
-
-    def _filter(self) -> Path | None:
-        """The built filter; None when it is not wanted or not there, which costs speed and nothing else."""
-        if not self._options.wasm:
-            return None
-        found = module.find()
-        if found is None:
-            self._log.warning("without the filter, which is not built", build_it_by=f"{own_name()} wasm build")
-            return None
-        if not found.current:
-            self._log.warning("the filter is older than its sources", build_it_by=f"{own_name()} wasm build")
-        return found.path
 
     async def _start_demo(self) -> Origin:
         # The socket stays open here: while the demo origin is started again, requests wait instead of failing.
