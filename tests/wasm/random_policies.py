@@ -32,6 +32,9 @@ NAMES: Final = (*PARAMETERS, "u", "Page", "utm_")
 VALUES: Final = ("=1", "=2", "", "=", "=caf\xc3\xa9")
 COOKIE_NAMES: Final = (*COOKIES, "session", "Sid")
 COOKIE_VALUES: Final = ("=1", "=x y", "=", "=a=b", "=\xe9", "")
+RETARGETING_FIELDS: Final = (
+    *(("x-forwarded-port", "443"), ("x-forwarded-host", "cdn.example.com"), ("x-original-url", ""), ("x-host", "\xe9")),
+)
 ODD_HOSTS: Final = (
     *("", "[::1]:80", "[::1", "[", "[a.:1]", "\xc9xample.com", ":80", "..", "a" * 300, "[::1].", ".", "[::1]x"),
 )
@@ -119,7 +122,7 @@ class Maker:
             query_sort=self._chance(0.4),
             headers=self._some(HEADERS),
             cookies=self._some(COOKIES),
-            strip=frozenset(self._some(("x-forwarded-proto", "x-c"))),
+            strip=frozenset(self._some(("x-forwarded-proto", "x-forwarded-host", "x-c"))),
             partition_headers=self._some(("x-tenant", "accept")),
             partition_tenant=not self._tame and self._chance(0.05),
         )
@@ -229,8 +232,11 @@ class Maker:
             fields.append(self._odd_field())
         self._random.shuffle(fields)
         scheme = self._text(("http", "https"))
-        if self._chance(0.5):
-            fields.append(("x-forwarded-proto", scheme if self._tame or self._chance(0.9) else "https"))
+        if self._chance(0.7):
+            fields.append(("x-forwarded-proto", scheme if self._chance(0.8) else "https"))
+        for name, value in RETARGETING_FIELDS:
+            if self._chance(0.1):
+                fields += [(name, value)] * (1 if self._tame or self._chance(0.9) else 2)
         method = self._random.choice(("GET", "GET", "GET", "HEAD"))
         if not self._tame and self._chance(0.02):
             method = self._text(("POST", "OPTIONS", "get", ""))

@@ -27,7 +27,7 @@ from random_policies import Maker
 
 from meshcache.decisions import BypassReason
 from meshcache.engine.admission import bypass_reason
-from meshcache.engine.key import cache_key, chosen_key, retargeting
+from meshcache.engine.key import cache_key, chosen_key
 from meshcache.engine.pools import pool_of
 from meshcache.message import Request
 from meshcache.policy.shares import capacity_shares
@@ -99,7 +99,6 @@ def agrees(snapshot: Snapshot, request: Request, rule: Rule) -> None:
     assert reason is None
     assert request.headers.names.isdisjoint(JUDGED)
     assert "if-modified-since" not in request.headers.names or "if-none-match" in request.headers.names
-    assert not retargeting(request.headers, request.scheme)
     key, chosen = keyed(snapshot, request)
     policy = chosen.policy
     assert policy is not None

@@ -10,6 +10,9 @@ const mem = @import("bytes.zig");
 /// More fields than this are not looked at: Envoy refuses more than 100 unless it is told otherwise.
 pub const most = 128;
 
+/// A request with more of those that may retarget it is handed on.
+pub const most_retargeting = 8;
+
 pub const Malformed = error{Malformed};
 
 /// What it means that a field of some name is there.
@@ -20,9 +23,8 @@ pub const Kind = enum {
     special,
     /// It asks for more than a stored answer is judged by here: it is handed on where it would be looked up.
     judged,
-    /// `RETARGETING` in engine/key.py, but for `x-forwarded-proto`.
+    /// `RETARGETING` in engine/key.py: it is part of every key.
     retargeting,
-    x_forwarded_proto,
     content_type,
     cookie,
     accept_encoding,
@@ -45,8 +47,9 @@ pub const View = struct {
     path: ?[]const u8 = null,
     authority: ?[]const u8 = null,
     scheme: ?[]const u8 = null,
-    /// Of the last line of `x-forwarded-proto`; valid when there is one.
-    forwarded_proto: []const u8 = "",
+    /// The places of those that may retarget the request.
+    retargeting: [most_retargeting]u8 = undefined,
+    retargeting_len: usize = 0,
     status: ?[]const u8 = null,
 
     /// Reads `bytes`, which must outlive the view. Names are taken to be in lower case, as Envoy has them.
@@ -58,6 +61,7 @@ pub const View = struct {
         self.status = null;
         self.has = .{};
         self.len = 0;
+        self.retargeting_len = 0;
         if (bytes.len < 4) return error.Malformed;
         const count = little.read(u32, bytes[0..4]);
         if (count > most or bytes.len < 4 + 8 * @as(usize, count)) return error.Malformed;
@@ -82,7 +86,7 @@ pub const View = struct {
             self.tags[len] = tag;
             len += 1;
             const kind = kinds.of(tag, name);
-            if (kind != .other) self.note(kind, value);
+            if (kind != .other) self.note(kind, len - 1);
         }
         if (at != bytes.len) return error.Malformed;
         self.len = len;
@@ -120,25 +124,24 @@ pub const View = struct {
         }
     }
 
-    /// Whether a stored answer can be judged by what is known here: where no field is `special` either,
-    /// engine/judge.py and engine/key.py have nothing more to say of the fields. Says nothing of method and path.
+    /// Whether a stored answer can be judged by what is known here: where no field is `special` either, engine/judge.py has
+    /// nothing more to say of the fields. Says nothing of method and path.
     pub fn plain(self: *const View) bool {
-        if (self.has.contains(.judged) or self.has.contains(.retargeting)) return false;
-        if (self.has.contains(.if_modified_since) and !self.has.contains(.if_none_match)) return false;
-        if (!self.has.contains(.x_forwarded_proto)) return true;
-        return mem.equal(self.forwarded_proto, self.scheme orelse return false);
+        if (self.has.contains(.judged)) return false;
+        return !self.has.contains(.if_modified_since) or self.has.contains(.if_none_match);
     }
 
-    /// What the field that was read last means.
-    fn note(self: *View, kind: Kind, value: []const u8) void {
+    /// What it means that the field at `place` is there.
+    fn note(self: *View, kind: Kind, place: usize) void {
         switch (kind) {
-            .x_forwarded_proto => {
-                if (self.has.contains(kind)) self.has.insert(.judged);
-                self.forwarded_proto = value;
+            .retargeting => {
+                if (self.retargeting_len == most_retargeting) return self.has.insert(.judged);
+                self.retargeting[self.retargeting_len] = @intCast(place);
+                self.retargeting_len += 1;
             },
             .content_type => {
                 // gRPC, or what may be taken for it.
-                if (hasGrpc(value)) self.has.insert(.special);
+                if (hasGrpc(self.fields[place].value)) self.has.insert(.special);
             },
             else => {},
         }
@@ -225,13 +228,13 @@ const special = [_][]const u8{
 };
 
 const judged = [_][]const u8{
-    "authorization",       "cache-control", "if-match",       "if-range", "if-unmodified-since", "pragma",
+    "authorization",       "cache-control", "forwarded",      "if-match", "if-range", "if-unmodified-since", "pragma",
     "proxy-authorization", "range",         "x-cache-status",
 };
 
 const retargeting = [_][]const u8{
     "cf-visitor",            "cloudfront-forwarded-proto", "fastly-host",           "fastly-ssl",
-    "forwarded",             "front-end-https",            "script-name",           "x-accel-mapping",
+    "x-forwarded-proto",     "front-end-https",            "script-name",           "x-accel-mapping",
     "x-arr-ssl",             "x-backend-host",             "x-base-url",            "x-envoy-original-host",
     "x-envoy-original-path", "x-forwarded-host",           "x-forwarded-path",      "x-forwarded-port",
     "x-forwarded-prefix",    "x-forwarded-protocol",       "x-forwarded-scheme",    "x-forwarded-server",
@@ -249,7 +252,6 @@ const kinds = struct {
 
     const names: []const Name = blk: {
         var list: []const Name = &.{
-            .{ "x-forwarded-proto", .x_forwarded_proto },
             .{ "content-type", .content_type },
             .{ "cookie", .cookie },
             .{ "accept-encoding", .accept_encoding },

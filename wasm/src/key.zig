@@ -32,6 +32,8 @@ pub const Spec = struct {
     exact_headers: []const []const u8,
     headers: []const []const u8,
     cookies: []const []const u8,
+    /// Headers that the origin does not get.
+    strip: []const []const u8,
 
     pub fn read(from: *Source, plan: *const plans.Plan) Spec {
         const bits = from.reader.below(u8, 8);
@@ -44,6 +46,7 @@ pub const Spec = struct {
             .exact_headers = from.texts(plan),
             .headers = from.texts(plan),
             .cookies = from.texts(plan),
+            .strip = from.texts(plan),
         };
     }
 
@@ -72,6 +75,7 @@ pub const Spec = struct {
         }
         for (self.headers) |name| try header(name, request, out, text);
         for (self.cookies) |name| try cookie(name, request, out, text);
+        try self.retargeted(asked.scheme, request, out, text);
         // Links in an answer may repeat how the host was written.
         if (self.host and asked.absolute) try part(out, ".");
     }
@@ -101,6 +105,29 @@ pub const Spec = struct {
         // Each pair has one more byte than it needs, behind it.
         const end = if (text.len > start) text.len - 1 else start;
         try part(out, text.bytes[start..end]);
+    }
+
+    /// What the request says of its target beside its URI (`engine.key.retargeting`).
+    fn retargeted(self: *const Spec, scheme: []const u8, request: *const fields.View, out: *Writer, text: *Writer) Error!void {
+        var names: [fields.most_retargeting][]const u8 = undefined;
+        var count: usize = 0;
+        for (request.retargeting[0..request.retargeting_len]) |place| {
+            const field = request.fields[place];
+            if (mem.among(field.name, self.strip)) continue;
+            if (request.next(field.name, place + 1) != null) return error.Unknown;
+            if (field.value.len == 0) continue;
+            if (mem.equal(field.name, "x-forwarded-proto") and mem.equal(field.value, scheme)) continue;
+            names[count] = field.name;
+            count += 1;
+        }
+        if (count == 0) return;
+        std.sort.insertion([]const u8, names[0..count], {}, nameBefore);
+        const start = text.len;
+        for (names[0..count]) |name| {
+            try part(text, name);
+            try part(text, request.first(name) orelse "");
+        }
+        try part(out, text.bytes[start..text.len]);
     }
 
     fn keyed(self: *const Spec, name: []const u8) bool {

@@ -4,7 +4,7 @@ A *place* is where a request can come to: an arm, or a route without an experime
 the filter cannot do as the sidecar does it has none (`NOWHERE`): such requests are handed on.
 
     key spec     u8 bits (1 host, 2 whole query, 4 sorted query) | texts include | texts exclude | texts headers as
-                 they are | texts headers | texts cookies
+                 they are | texts headers | texts cookies | texts stripped headers
     place        u8 methods (1 GET, 2 HEAD) | u16 key spec | u16 pool | u32 largest body | text arm | text policy
                  | text what its material begins with | text tag
     experiment   forces: (text header | text value | u16 place)* | u8 mode | u16 place of who carries no unit, or of all
@@ -177,6 +177,7 @@ class Places:
         made.u8(spec.host | everything << 1 | spec.query_sort << 2)
         for names in (spec.query_include, spec.query_exclude, spec.partition_headers, spec.headers, spec.cookies):
             made.each([name.encode("latin-1") for name in names if _sendable(name)], made.text)
+        made.each([name.encode() for name in sorted(spec.strip)], made.text)
         return _number(self._specs, made.done())
 
 
