@@ -11,6 +11,7 @@ import signal
 import httpx
 import pytest
 import pytest_asyncio
+from policy_sets import policies
 from purge_races import Admin, Changing, race
 from running_mesh import Mesh, eventually, verdict
 from scripted_origin import Asked, Wire, reply
@@ -119,3 +120,23 @@ async def test_a_purge_right_after_a_restart_waits_for_filters_of_before(mesh, o
             assert (await mesh.get(path)).text == "1"
     finally:
         await admin.close()
+
+
+async def test_a_shorter_lifetime_binds_for_what_filters_hold(mesh, origin, path):
+    """The plan stays as it is when only a lifetime changes; what was kept by the longer one goes all the same."""
+    origin.script(path, reply(200, [], b"x"))
+    await mesh.put_policies(policies(plain="freshness: {defaultTtl: 1h}"))
+    await _hot(mesh, path)
+    await mesh.put_policies(policies(plain="freshness: {defaultTtl: 1s}"))
+
+    async def told() -> bool:
+        status = await mesh.status()
+        newest = status["policies"]["generation"]
+        return all(one["generation"] == newest for one in status["filters"] if one["living"])
+
+    assert await eventually(told), mesh.log
+    for _ in range(60):
+        answer = await mesh.get(path)
+        assert int(answer.headers.get("age", "0")) <= 1
+        await asyncio.sleep(0.05)
+    await mesh.put_policies(policies())

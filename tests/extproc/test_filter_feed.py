@@ -120,6 +120,28 @@ async def test_a_new_plan_comes_when_the_workers_have_its_policies(tmp_path: Pat
         assert [status.generation for status in made.hub.status] == [2, 2]
 
 
+async def test_a_filter_goes_by_a_set_when_it_has_dropped_what_that_wants(tmp_path: Path) -> None:
+    async with filtering(compiled(ONE), tmp_path) as made:
+        one, two = await begun(made)
+        plan, body = one.plan, one.bodies[0]
+        made.compiled = lambda *_: (plan, body)
+        made.snapshot, made.version = compiled(OTHER, generation=2), 1
+        made.worker.generation, made.worker.overlaid = 2, 1
+        made.hub.changed()
+        # To the plan the edit is none, but what was kept by the older policies goes.
+        news = await one.poll(5.0)
+        assert news is not None
+        assert (news.labels, news.plan) == (labels_of_routes(["all"]), b"")
+        assert [status.generation for status in made.hub.status] == [1, 1]
+        await one.poll()
+        assert [status.generation for status in made.hub.status] == [2, 1]
+        assert made.hub.overlaid == 0
+        await two.poll()
+        await two.poll()
+        assert [status.generation for status in made.hub.status] == [2, 2]
+        assert made.hub.overlaid == 1
+
+
 async def test_an_edit_that_changes_nothing_for_a_route_drops_nothing(tmp_path: Path) -> None:
     async with filtering(compiled(ONE), tmp_path) as made:
         one, _ = await begun(made)

@@ -25,7 +25,7 @@ from meshcache.wasm.labels import labels_of_resources, labels_of_routes, labels_
 from meshcache.wasm.marks import SECRET_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
@@ -45,6 +45,7 @@ PATIENCE: Final = 2.0
 """Seconds for which a plan is held back for workers that have not its policies yet. They keep nothing under it."""
 _STEP: Final = 0.01
 _PLANS_KEPT: Final = 4
+_TOLD_KEPT: Final = 32
 _SPECS_KEPT: Final = 64
 _ANNOUNCED_KEPT: Final = 1024
 
@@ -63,6 +64,19 @@ class _Plan(NamedTuple):
     body: bytes
     generation: int
     version: int
+
+
+class _Told(NamedTuple):
+    """A plan as filters are told of it. One of the same id may come again, of policies that are the same to it."""
+
+    plan: str
+    step: int
+    """Of the drop log, with what is to be dropped because of it."""
+    generation: int
+    version: int
+
+
+_NOTHING: Final = _Told("", 0, 0, 0)
 
 
 class FilterHub:
@@ -105,6 +119,7 @@ class FilterHub:
         """Set, and replaced by a new one, when there is something to tell."""
         self._plans: OrderedDict[str, _Plan] = OrderedDict()
         """The newest last."""
+        self._told: deque[_Told] = deque(maxlen=_TOLD_KEPT)
         self._current: _Plan | None = None
         self._snapshot: Snapshot | None = None
         """The policies behind it."""
@@ -183,6 +198,7 @@ class FilterHub:
         if self._current is None or plan.id != self._current.id:
             self._log.info("plan for the filters in Envoy", plan=plan.id, bytes=len(plan.body))
         self._current = plan
+        self._told.append(_Told(plan.id, self._drops.step, plan.generation, plan.version))
         self._metrics.set("filter_plan_bytes", (), len(plan.body))
         self._wake()
 
@@ -202,11 +218,12 @@ class FilterHub:
     @property
     def overlaid(self) -> int | None:
         """The version of overlays that every filter goes by which may answer by itself; None when there is none."""
-        versions = [self._plans[one.plan].version if one.plan in self._plans else 0 for one in self._serving()]
-        return min(versions, default=None)
+        return min((self._goes_by(worker).version for worker in self._registry.living() if worker.plan), default=None)
 
-    def _serving(self) -> Iterable[FilterWorker]:
-        return (worker for worker in self._registry.living() if worker.plan)
+    def _goes_by(self, worker: FilterWorker) -> _Told:
+        """What that filter has been told last of all that it goes by now: its plan, and what was dropped with it."""
+        told = (one for one in reversed(self._told) if one.plan == worker.plan and worker.step >= one.step)
+        return next(told, _NOTHING)
 
     # -- what to drop ------------------------------------------------------------------------------------------
 
@@ -305,8 +322,7 @@ class FilterHub:
     @property
     def status(self) -> tuple[FilterStatus, ...]:
         """The filters that have been seen lately."""
-        plans = self._plans
-        return self._registry.status(lambda plan: plans[plan].generation if plan in plans else 0)
+        return self._registry.status(lambda worker: self._goes_by(worker).generation)
 
     def sample(self) -> None:
         """Bring the gauges up to date."""

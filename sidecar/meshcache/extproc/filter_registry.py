@@ -92,8 +92,8 @@ class FilterRegistry:
             (acknowledged if done else pending).append(worker.name)
         return acknowledged, pending
 
-    def status(self, generation: Callable[[str], int]) -> tuple[FilterStatus, ...]:
-        """All that have been seen lately. `generation` tells the policy set behind a plan's id."""
+    def status(self, generation: Callable[[FilterWorker], int]) -> tuple[FilterStatus, ...]:
+        """All that have been seen lately. `generation` tells the policy set that one goes by."""
         now = self._clock()
         self._forget(now)
         return tuple(
@@ -102,7 +102,7 @@ class FilterRegistry:
                 version=worker.version,
                 living=now < worker.polled_at + self._lease,
                 plan=worker.plan,
-                generation=generation(worker.plan),
+                generation=generation(worker),
                 silent=max(0.0, now - worker.polled_at),
                 entries=worker.entries,
                 bytes=worker.bytes,

@@ -83,7 +83,7 @@ class FilterStatus(msgspec.Struct, frozen=True, rename="camel"):
     plan: str
     """Id of the plan it works by; empty for none."""
     generation: int
-    """The policy set behind that plan; 0 for none that is known."""
+    """The policy set that it goes by: its plan is of it, and what it kept by older ones is dropped; 0 for none."""
     silent: float
     """Seconds since it has asked."""
     entries: int
