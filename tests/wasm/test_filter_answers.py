@@ -72,8 +72,7 @@ def test_what_came_for_head_answers_no_get(world: World) -> None:
         ("if-modified-since", "Mon, 01 Jan 2024 00:00:00 GMT"),
         ("upgrade", "websocket"),
         ("content-type", "application/grpc"),
-        ("x-forwarded-host", "other.test"),
-        ("x-forwarded-proto", "https"),
+        ("forwarded", "host=other.test"),
         ("x-cache-status", "key"),
     ],
 )
@@ -83,6 +82,15 @@ def test_what_is_special_is_handed_on_as_it_is(world: World, field: tuple[str, s
     exchange = world.request("/a", [field])
     assert exchange.reply is None
     assert exchange.ask is None
+
+
+@pytest.mark.parametrize("field", [("x-forwarded-host", "other.test"), ("x-forwarded-proto", "https")])
+def test_what_retargets_a_request_is_part_of_its_key(world: World, field: tuple[str, str]) -> None:
+    world.get("/a")
+    assert world.get("/a").reply is not None
+    assert world.get("/a", [field]).reply is None
+    assert world.get("/a", [field]).reply is not None
+    assert world.get("/a", [(field[0], "third")]).reply is None
 
 
 def test_a_field_may_make_a_request_unsafe(world: World) -> None:
