@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hot_filter.model import SERIAL, Model, Stored
 from hot_filter.plans import LEASE, SECRET, plan_of
 from hot_filter.sidecar import CLUSTER, Feed, Manner
+from hot_filter.tally import Tally
 from meshcache.decisions import AskedFor
 from meshcache.engine.admission import bypass_reason, effective_method
 from meshcache.engine.key import cache_key, chosen_key, resource_ids
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from meshcache.engine.key import CacheKey
+    from meshcache.policy.selection import Selection
     from meshcache.policy.snapshot import Snapshot
     from proxy_wasm import Pairs, Reply
 
@@ -64,6 +66,7 @@ class World:
     serial: int = 0
     replies: list[Stored] = field(default_factory=list)
     """What the filter has answered with."""
+    tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
         self.envoy = Envoy(self.module, clusters=frozenset({CLUSTER}))
@@ -94,6 +97,19 @@ class World:
             for _ in range(3):
                 self.envoy.workers[number].tick()
                 self.feed.answer(Manner.WELL, only=number)
+
+    def reload(self, number: int) -> None:
+        """A worker gets a new VM, as after a trap."""
+        self.envoy.workers[number].reload()
+        self.model.restarted(number)
+        self.tally.reloaded(number)
+
+    def check_counts(self) -> None:
+        """Have all workers tell what they have counted, and see that it is what they have answered."""
+        for _ in range(3):
+            self.envoy.advance(1.0)
+            self.settle()
+        self.tally.check(self.feed.counts)
 
     def drop(self, labels: tuple[int, ...] | None) -> None:
         """A purge, or an invalidation that came another way: workers hear of it by the feed."""
@@ -138,8 +154,8 @@ class World:
             exchange.answer(life=life or Life())
         return exchange
 
-    def key(self, request: Request, plan: bytes) -> tuple[CacheKey, str] | None:
-        """The key and the route of a request by the policies of a plan; None where none is made."""
+    def key(self, request: Request, plan: bytes) -> tuple[CacheKey, Selection] | None:
+        """The key of a request and what is chosen for it by the policies of a plan; None where none is made."""
         snapshot = self._snapshots.get(plan)
         if snapshot is None or bypass_reason(request) is not None:
             return None
@@ -152,10 +168,13 @@ class World:
             return None
         revision = snapshot.revision(request)
         if selection.by_key is not None:
-            key, selection = chosen_key(request, policy.key, selection.by_key, revision=revision, border=border.parts)
-            return key, selection.route
+            return chosen_key(request, policy.key, selection.by_key, revision=revision, border=border.parts)
         key = cache_key(request, policy.key, namespace=selection.namespace, revision=revision, border=border.parts)
-        return key, selection.route
+        return key, selection
+
+    def route(self, request: Request, plan: bytes) -> str:
+        """The route of a request by the policies of a plan."""
+        return self._snapshots[plan].select(request).route
 
     def resource_labels(self, request: Request) -> tuple[int, ...]:
         """What an unsafe request to this target makes invalid."""
@@ -189,6 +208,8 @@ class Exchange:
             assert plain(self.request), f"a request that is the sidecar's: {self.request}"
             self.stored = world.model.check(self.reply, worker, self.request, digest, world.envoy.now_ns)
             world.replies.append(self.stored)
+            assert self.key is not None
+            world.tally.answered(worker, self.reply, self.key[1])
 
     def _check_passage(self, pairs: Pairs) -> None:
         """What is handed on is what came; what it says to the filters behind is the truth."""
@@ -201,6 +222,7 @@ class Exchange:
         if self.skipped:
             assert plain(self.request), f"skipped, though the sidecar decides: {self.request}"
             assert self.key is None, f"skipped, though it may be cached: {self.request}"
+            self.world.tally.passed(self.worker, self.world.route(self.request, self.plan))
         if said is None:
             return
         self.ask = marks.parse_ask(said.decode("latin-1"), SECRET)
@@ -308,7 +330,7 @@ class Exchange:
         """What the sidecar lets the filter keep, as it does only for what it was asked by a proven mark."""
         if life is None or self.ask is None or self.ask.why is AskedFor.UNSAFE or self.key is None:
             return None
-        key, route = self.key
+        key, selection = self.key
         now = self.world.envoy.now_ms
         birth = now - int(life.age * 1000)
         fresh = now + int(life.fresh * 1000)
@@ -316,7 +338,9 @@ class Exchange:
         drop = stale if life.drop is None else now + int(life.drop * 1000)
         renew = 0 if life.renew is None else now + int(life.renew * 1000)
         revision, subject = "", b""
-        labels = labels_of(resource=key.resource, route=route, revision=revision, subject=subject, tags=life.tags)
+        labels = labels_of(
+            resource=key.resource, route=selection.route, revision=revision, subject=subject, tags=life.tags
+        )
         keep = marks.Keep(birth, fresh, stale, drop, renew, int(life.for_cookies), labels, life.vary)
         self._mark = marks.write_keep(self.ask, keep, SECRET).encode()
         selecting = tuple(

@@ -30,6 +30,8 @@ from hot_filter.requests import (
     wild_pairs,
 )
 from hot_filter.world import Life
+from meshcache.experiment.overlay import Overlay, Phase
+from meshcache.policy.snapshot import Snapshot
 from policy_texts import compiled, policies
 from proxy_wasm import Pairs
 
@@ -65,7 +67,20 @@ TEXTS = (
     policies(key="query: {include: [q]}"),
     policies(more=EXPERIMENT, key="host: false"),
 )
-SNAPSHOTS = [compiled(text) for text in TEXTS]
+
+
+def counting(snapshot: Snapshot, epoch: int) -> Snapshot:
+    """The same with all experiments running."""
+    return snapshot.with_overlays(
+        {
+            one.name: Overlay(one.name, one.spec_hash, Phase.RUNNING, (1,) * len(one.arms), epoch, counting=True)
+            for one in snapshot.experiments
+        },
+        {},
+    )
+
+
+SNAPSHOTS = [counting(compiled(text), epoch) for epoch, text in enumerate(TEXTS)]
 
 HISTORIES = int(os.environ.get("FILTER_HISTORIES", "25"))
 
@@ -212,8 +227,11 @@ class FilterMachine(RuleBasedStateMachine):
     def worker_is_loaded_anew(self, worker: int) -> None:
         number = worker % len(self.world.envoy.workers)
         self.open = [exchange for exchange in self.open if exchange.worker != number]
-        self.world.envoy.workers[number].reload()
-        self.world.model.restarted(number)
+        self.world.reload(number)
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.check_counts()
 
     @invariant()
     def memory_is_bounded(self) -> None:
