@@ -25,7 +25,11 @@ class Pod:
     def __init__(self, folder, valkey, name: str) -> None:
         self.board = Board(folder / name, slots=1 << 10, lease_buckets=16, wall_clock=lambda: 5.0)
         self.tier = RedisTier(valkey.unix_url, pod=name)
-        self.follow(InvalidationFollower(self.tier.send, self.board, name))
+        self.heard: list[list[bytes] | None] = []
+        self.follow(InvalidationFollower(self.tier.send, self.board, name, heard=self._hear))
+
+    def _hear(self, resources) -> None:
+        self.heard.append(None if resources is None else list(resources))
 
     def follow(self, follower: InvalidationFollower) -> None:
         self.follower = follower
@@ -66,6 +70,7 @@ async def test_an_invalidation_comes_to_the_boards_of_the_others_and_of_nobody_t
     before, mine = b.epochs(1, 2), a.epochs(1, 2)
     await a.tier.invalidate(resource(1))
     assert await b.changes(before, 1, 2) == [True, False]
+    assert (a.heard, b.heard) == ([], [[resource(1)]])
     assert b.board.bumped_at(resource(1)) == 0.0, "the store knows of it"
     assert await a.changes(mine, 1, 2, within=0.2) == [False, False]
 

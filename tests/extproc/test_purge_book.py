@@ -33,6 +33,7 @@ class Pod:
         self.board = Board(folder / "board", slots=1 << 16, lease_buckets=16)
         self.shared = shared
         self.told: list[int] = []
+        self.announced: list[tuple[list[str] | None, int]] = []
         self.words: list[int] = []
         self.now = 1000.0
         self.slow = False
@@ -46,7 +47,17 @@ class Pod:
 
     def open(self) -> PurgeBook:
         log = structlog.get_logger()
-        book = PurgeBook(self.path, self.board, log, tell=self.tell, shared=self.shared, wall_clock=lambda: self.now)
+        book = PurgeBook(
+            self.path,
+            self.board,
+            log,
+            tell=self.tell,
+            shared=self.shared,
+            wall_clock=lambda: self.now,
+            announce=lambda rules, generation: self.announced.append(
+                (rules and [rule.value for rule in rules], generation)
+            ),
+        )
         book.open()
         return book
 
@@ -260,3 +271,14 @@ async def test_a_log_that_is_damaged_while_it_is_in_use_is_written_anew(pod, pla
     assert pod.on_disk() == ["one", "two", "three"]
     assert await pod.book.add([(rule("four"), 0)])
     assert pod.on_disk() == ["one", "two", "three", "four"]
+
+
+async def test_what_comes_into_the_log_is_announced(pod):
+    await pod.book.add([(rule("a"), 0), (rule("b"), 0)])
+    assert pod.announced == [(["a", "b"], pod.book.generation)]
+    # One that is known already, and how far another log was read, are no news.
+    known = pod.book.known
+    await pod.book.add([(step.rule, 0) for step in known.values()], read=7)
+    assert len(pod.announced) == 1
+    await pod.book.give_up("for the test")
+    assert pod.announced[1:] == [(None, pod.book.generation)]

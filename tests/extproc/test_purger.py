@@ -46,6 +46,7 @@ class Pod:
         self.audited: list[tuple[str, dict]] = []
         self.metrics = Metrics()
         self.sweeper = Sweeper({})
+        self.filters = lambda _generation: ([], [])
         self.purger = Purger(
             self.book,
             lambda: self.members,
@@ -54,6 +55,7 @@ class Pod:
             lambda: SECRET,
             self.metrics,
             audit=lambda action, fields: self.audited.append((action, dict(fields))),
+            filters=lambda generation: self.filters(generation),
         )
         self.members = [Member(f"worker-{number}", self) for number in range(2)]
 
@@ -150,3 +152,22 @@ async def test_a_request_that_makes_no_sense_changes_nothing(pod, request_, says
 
 async def test_a_purge_that_is_not_remembered(pod):
     assert await pod.purger.result("x") is None
+
+
+async def test_filters_are_waited_for_as_workers_are(pod):
+    asked: list[int] = []
+
+    def filters(generation: int) -> tuple[list[str], list[str]]:
+        asked.append(generation)
+        return ["envoy-1"], (["envoy-2"] if len(asked) < 4 else [])
+
+    pod.filters = filters
+    result = await pod.purger.purge(PurgeRequest(tags=("t",)), WHO)
+    assert (result.acknowledged, result.pending) == (("worker-0", "worker-1", "envoy-1"), ())
+    assert set(asked) == {pod.book.generation}
+    # One that is behind for good is named, and nobody waits for it longer than for a worker.
+    pod.filters = lambda _generation: ([], ["envoy-2"])
+    began = time.monotonic()
+    result = await pod.purger.purge(PurgeRequest(tags=("t",)), WHO)
+    assert result.pending == ("envoy-2",)
+    assert 0.1 <= time.monotonic() - began < 5.0
