@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import httpx
-from running_mesh import Headers, Mesh, eventually, verdict
+from running_mesh import PATIENCE, Headers, Mesh, eventually, verdict
 
 CONNECTIONS = 12
 """With so many, the kernel gives some to each of two workers but once in a thousand times."""
@@ -38,13 +38,13 @@ class Crowd:
         """Where their answers come from; empty text for the origin."""
         return {verdict(answer).tier if verdict(answer).hit else "" for answer in await self.get(path, headers)}
 
-    async def heat(self, path: str, headers: Headers | None = None) -> None:
-        """Ask until all workers of Envoy answer by themselves."""
+    async def heat(self, path: str, headers: Headers | None = None, within: float = PATIENCE) -> None:
+        """Ask until all workers of Envoy answer by themselves, for so many seconds at most."""
 
         async def hot() -> bool:
             return await self.tiers(path, headers) == {"wasm"}
 
-        assert await eventually(hot), await self.tiers(path, headers)
+        assert await eventually(hot, within), await self.tiers(path, headers)
 
 
 @contextlib.asynccontextmanager

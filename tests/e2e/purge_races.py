@@ -32,13 +32,11 @@ class Admin:
 
     async def purge(self, **request: Any) -> dict[str, Any]:
         """Make a purge; what it says."""
-        token = (self._mesh.data / "admin.token").read_text().strip()
-        answer = await self._client.post(
-            "/purge", content=json.dumps(request), headers={"authorization": f"Bearer {token}"}
-        )
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        return await self._post("/purge", json.dumps(request))
+
+    async def order(self, experiment: str, order: str) -> None:
+        """Decide about an experiment: `rollback`, `resume` and the like."""
+        await self._post(f"/experiments/{experiment}/{order}")
 
     async def settled(self, result: dict[str, Any], within: float = 30.0) -> dict[str, Any]:
         """How a purge stands once nothing is pending."""
@@ -50,6 +48,13 @@ class Admin:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+    async def _post(self, path: str, content: str = "") -> dict[str, Any]:
+        token = (self._mesh.data / "admin.token").read_text().strip()
+        answer = await self._client.post(path, content=content, headers={"authorization": f"Bearer {token}"})
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
 
 
 @dataclass
