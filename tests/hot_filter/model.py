@@ -30,6 +30,8 @@ NOT_STORED = frozenset(
     }
 )
 """Response fields that no stored answer has; besides `x-meshcache-*` and `x-envoy-*`."""
+TICK_NS = 100_000_000
+"""How often the filter looks at the clock that nobody sets."""
 _ADDED = (b"age", b"cache-status", b"content-length")
 
 
@@ -113,19 +115,23 @@ class Model:
 
     # -- what a worker answers -----------------------------------------------------------------------------------------
 
-    def check(self, reply: Reply, worker: int, request: Request, digest: bytes | None, now_ns: int) -> Stored:
-        """That this answer may be given. `digest` is the key's as the sidecar makes it; None where it makes none."""
+    def check(
+        self, reply: Reply, worker: int, request: Request, digest: bytes | None, *, now: int, steady_ns: int
+    ) -> Stored:
+        """That this answer may be given. `digest` is the key's as the sidecar makes it; None where it makes none.
+
+        `now` is Unix milliseconds, `steady_ns` by the clock that nobody sets.
+        """
         serials = reply.get_all(SERIAL)
         assert len(serials) == 1, reply
         stored = self.stored.get(serials[0].decode())
         assert stored is not None, f"it was never allowed to be kept: {reply}"
-        now = now_ns // 1_000_000
         assert stored.worker == worker, "kept in another worker"
         assert stored.whole, "it had not come whole"
         assert stored.digest == digest, "for another key"
         heard = self._heard_ns.get(worker)
         assert heard is not None, "never heard of the sidecar"
-        assert now_ns <= heard + self.lease_ns, "the lease is over"
+        assert steady_ns <= heard + self.lease_ns + TICK_NS, "the lease is over"
         keep = stored.keep
         assert now < keep.drop_at, "to be dropped"
         assert now < max(keep.fresh_until, keep.stale_until), "too old"

@@ -206,7 +206,8 @@ class Exchange:
         else:
             digest = self.key[0].digest if self.key is not None else None
             assert plain(self.request), f"a request that is the sidecar's: {self.request}"
-            self.stored = world.model.check(self.reply, worker, self.request, digest, world.envoy.now_ns)
+            now, steady = world.envoy.now_ms, world.envoy.monotonic_ns
+            self.stored = world.model.check(self.reply, worker, self.request, digest, now=now, steady_ns=steady)
             world.replies.append(self.stored)
             assert self.key is not None
             world.tally.answered(worker, self.reply, self.key[1])

@@ -48,7 +48,7 @@ class Call:
     body: bytes
     timeout_ms: int
     sent_ns: int
-    """When, by the wall clock."""
+    """When, by the clock that nobody sets."""
 
     def get(self, name: str) -> bytes:
         """The value of a field or pseudo-header; empty where it is absent."""
@@ -143,5 +143,5 @@ class Envoy:
             return None
         token = next(self._tokens)
         text = cluster.decode("latin-1")
-        self.calls.append(Call(worker, token, text, headers, body, timeout_ms, self.now_ns))
+        self.calls.append(Call(worker, token, text, headers, body, timeout_ms, self.monotonic_ns))
         return token

@@ -384,3 +384,14 @@ def test_more_fields_than_are_looked_at_hide_no_unsafe_request(world: World) -> 
         assert world.request("/a").reply is not None
         world.request("/a", [*many, *asked[1]], method=asked[0]).answer()
         assert world.request("/a").reply is None
+
+
+def test_a_clock_that_is_set_back_makes_no_lease_longer(world: World) -> None:
+    world.get("/a", life=Life(fresh=3600))
+    world.envoy.set_clock(-60)
+    assert world.request("/a").reply is not None
+    for _ in range(12):
+        world.envoy.advance(1)
+    assert world.request("/a").reply is None
+    world.settle()
+    assert world.request("/a").reply is not None
