@@ -106,9 +106,9 @@ PARTS = (
         "hits in Envoy count once, whatever is lost on the way and whoever is killed",
         _tests(
             *("tests/extproc/test_filter_numbers.py", "tests/wasm/test_counts.py", "tests/wasm/test_booked.py"),
-            "tests/e2e/test_hits_in_envoy_count.py",
+            *("tests/wasm/test_filter_told.py", "tests/e2e/test_hits_in_envoy_count.py"),
         ),
-        {"KILLS": os.environ.get("KILLS") or "500"},
+        {"KILLS": os.environ.get("KILLS") or "500", "FILTER_HISTORIES": "300"},
     ),
     Part(
         "vectors",
