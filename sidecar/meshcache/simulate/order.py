@@ -42,8 +42,14 @@ def in_order(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
         else:
             heapq.heappush(late, (when, number, request))
         due = newest - WINDOW_SECONDS
-        while waiting[0].time <= due or (late and late[0][0] <= due) or len(waiting) + len(late) > MOST_HELD:
-            first = _first(waiting, late) if late else popleft()
+        if late:
+            while waiting[0].time <= due or (late and late[0][0] <= due) or len(waiting) + len(late) > MOST_HELD:
+                first = _first(waiting, late)
+                released = first.time
+                yield first
+            continue
+        while (first := waiting[0]).time <= due or len(waiting) > MOST_HELD:
+            popleft()
             released = first.time
             yield first
     while waiting or late:

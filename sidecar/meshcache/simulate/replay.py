@@ -87,14 +87,11 @@ class Replay:
 
     def feed(self, asked: TraceRequest) -> None:
         """One more request, no earlier than the last. Its time has come when this returns; its answer may be due."""
-        # Whoever feeds many has its loop run already: to set it for each takes as long as to read one off the trace.
-        if asyncio._get_running_loop() is self._loop:
-            self._feed(asked)
-        else:
-            with self._loop.running():
-                self._feed(asked)
+        with self._loop.running():
+            self.take(asked)
 
-    def _feed(self, asked: TraceRequest) -> None:
+    def take(self, asked: TraceRequest) -> None:
+        """The same for who has this replay's loop running: to set it for each request takes a microsecond."""
         loop = self._loop
         loop.advance(asked.time)
         fields, tokens = self._callers.of(asked)
@@ -239,8 +236,9 @@ class Replay:
         """Count a request that has its answer."""
         selection = exchange.selection
         name = b"" if selection is None else selection.namespace
-        tally = self._by_namespace.get(name)
-        if tally is None:
+        try:
+            tally = self._by_namespace[name]
+        except KeyError:
             tally = self._by_namespace[name] = self.tallies.setdefault(Arm.of(selection), Tally())
         tally.add(decision, tier, size, latency, asked_origin, sent, stale_for, outdated, error)
         self.timeline.add(asked.time, tier is not None and not asked_origin)

@@ -17,7 +17,7 @@ from meshcache.simulate.result import CurveResult, SimulationResult, TraceResult
 from meshcache.simulate.world import Sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from meshcache.engine.ports import Renderer
@@ -65,6 +65,7 @@ class Simulation:
         self._render = render
         self._running = contextlib.ExitStack()
         self._replays: list[Replay] = []
+        self._takers: list[Callable[[TraceRequest], None]] = []
         self._objects: dict[tuple[str, str], int] = {}
         self._asked = array("q")
         self._sizes = array("q")
@@ -92,8 +93,8 @@ class Simulation:
             objects = self._objects
             self._asked.append(objects.setdefault((asked.host, asked.path), len(objects)))
             self._sizes.append(size + self._around)
-        for replay in self._replays:
-            replay.feed(asked)
+        for take in self._takers:
+            take(asked)
 
     def result(self, trace: str, form: str, bad_lines: int, first_bad: list[tuple[int, str]]) -> SimulationResult:
         """Let all come to its end, and say what was seen. `trace` is what the trace is called, `form` its format."""
@@ -138,3 +139,6 @@ class Simulation:
             )
         if len(self._replays) == 1:
             self._running.enter_context(self._replays[0].world.loop.running())
+            self._takers = [self._replays[0].take]
+        else:
+            self._takers = [replay.feed for replay in self._replays]
