@@ -11,7 +11,7 @@ import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 from envoy_streams import body, request, response
 from filters import PlayedFilter
-from supervised import GOOD, PROCESS, channel_to, until
+from supervised import GOOD, PROCESS, channel_to, conditions, until
 
 from meshcache.admin.server import EmbeddedServer
 from meshcache.decisions import AskedFor
@@ -211,6 +211,7 @@ async def test_what_edits_and_decisions_mean_for_filters(bench: Bench, monkeypat
         bench.write(SET.replace("60s", "30s") + EXPERIMENT)
         news = await one.poll(10.0)
         assert news is not None
+        assert conditions(supervisor)["Programmed"] is False
         # What was kept under the policy of before goes; the plan need not be another one.
         assert news.labels == labels_of_routes(["r"])
         keep = await envoy.hit()
@@ -220,6 +221,7 @@ async def test_what_edits_and_decisions_mean_for_filters(bench: Bench, monkeypat
         await one.poll()
         await two.poll()
         assert [status.generation for status in supervisor.status().filters] == [2, 2]
+        assert conditions(supervisor)["Programmed"] is True
 
         # A rollback is in force when every filter goes by it.
         before = one.plan

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from meshcache.extproc.child import WorkerProcess
     from meshcache.extproc.control import WorkerOptions
     from meshcache.extproc.keeper import PolicyKeeper
+    from meshcache.extproc.status import FilterStatus
     from meshcache.observe.metrics import Snapshot
 
 
@@ -48,15 +49,19 @@ class Conditions:
         keeper: PolicyKeeper,
         workers: Sequence[WorkerProcess],
         tiers: Sequence[TierStatus],
+        filters: Sequence[FilterStatus],
         *,
         stores_current: bool,
     ) -> tuple[Condition, ...]:
         """All of them now. `stores_current`: what is read at the start alone is as the set in force has it."""
+        serving = [one for one in filters if one.living and one.plan]
         given_up = [tier.name for tier in tiers if tier.breaker_open]
         refusal = keeper.refusal
         generation = keeper.policies.generation
         ready = [worker for worker in workers if worker.ready]
         behind = [worker for worker in ready if worker.generation != generation]
+        late = [one.name for one in serving if one.generation != generation]
+        programmed = bool(ready) and not behind and not late
         return (
             self._condition(
                 "Accepted",
@@ -66,9 +71,11 @@ class Conditions:
             ),
             self._condition(
                 "Programmed",
-                bool(ready) and not behind,
-                "Programmed" if ready and not behind else "Pending",
-                f"{len(ready) - len(behind)} of {len(workers)} workers work by generation {generation}",
+                programmed,
+                "Programmed" if programmed else "Pending",
+                f"{len(ready) - len(behind)} of {len(workers)} workers"
+                f"{f' and {len(serving) - len(late)} of {len(serving)} filters in Envoy' if serving else ''}"
+                f" work by generation {generation}",
             ),
             self._condition(
                 "WorkersReady",

@@ -314,6 +314,7 @@ class Supervisor:
     def status(self, metrics_address: str = "") -> Status:
         """For the admin API."""
         tiers = tiers_of(self.metrics(), with_stores(self._options.worker, self._config))
+        filters = self.filters.status
         return Status(
             version=__version__,
             pid=os.getpid(),
@@ -324,11 +325,13 @@ class Supervisor:
             policies=self._keeper.status,
             workers=tuple(worker.status for worker in self._workers),
             tiers=tiers,
-            conditions=self._conditions.of(self._keeper, self._workers, tiers, stores_current=self._stores_current),
+            conditions=self._conditions.of(
+                self._keeper, self._workers, tiers, filters, stores_current=self._stores_current
+            ),
             purges=self.purging.status,
             experiments=self.overlays.status(self._keeper.snapshot),
             adoptions=self.overlays.message.adoptions,
-            filters=self.filters.status,
+            filters=filters,
         )
 
     async def _follow(self) -> None:
