@@ -7,7 +7,6 @@ import os
 import struct
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from meshcache.message import Request
 
 ROOT: Final = Path(__file__).parents[2] / "wasm"
+CACHE: Final = ROOT.parent / ".cache"
+"""What the compiler keeps, and what it has made: `make clean` removes it."""
 MISSING: Final = [name for name in ("ziglang", "wasmtime") if find_spec(name) is None]
 needs_rules: Final = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
 
@@ -67,7 +68,8 @@ def header_list(request: Request) -> bytes:
 
 def zig(*arguments: str) -> None:
     """Run the compiler; what it says is in the error."""
-    folder = Path(tempfile.gettempdir()) / f"meshcache-zig-{os.getuid()}"
+    folder = CACHE / "zig"
+    folder.mkdir(parents=True, exist_ok=True)
     caches = {"ZIG_GLOBAL_CACHE_DIR": str(folder / "global"), "ZIG_LOCAL_CACHE_DIR": str(folder / "local")}
     done = subprocess.run(
         [sys.executable, "-m", "ziglang", *arguments], env={**caches, **os.environ}, capture_output=True, text=True
@@ -82,7 +84,7 @@ def built(mode: str = "ReleaseSafe") -> Path:
     digest = hashlib.blake2b(mode.encode(), digest_size=8)
     for source in sources:
         digest.update(source.read_bytes())
-    path = Path(tempfile.gettempdir()) / f"meshcache-vectors-{os.getuid()}-{digest.hexdigest()}.wasm"
+    path = CACHE / f"vectors-{digest.hexdigest()}.wasm"
     if not path.exists():
         made = path.with_suffix(f".{os.getpid()}.wasm")
         zig(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from filter_rules import ROOT, zig
+from filter_rules import CACHE, ROOT, zig
 
 MIB: Final = 1 << 20
 TOLERANCE: Final = 1.1
@@ -22,7 +20,7 @@ def _compiled() -> tuple[Any, Any]:
 
     sources = sorted((*ROOT.glob("src/*.zig"), ROOT / "tests" / "store.zig"))
     digest = hashlib.blake2b(b"".join(source.read_bytes() for source in sources), digest_size=8).hexdigest()
-    path = Path(tempfile.gettempdir()) / f"meshcache-store-{os.getuid()}-{digest}.wasm"
+    path = CACHE / f"store-{digest}.wasm"
     if not path.exists():
         made = path.with_suffix(f".{os.getpid()}.wasm")
         zig(
