@@ -152,10 +152,51 @@ class FilterMachine(RuleBasedStateMachine):
         self.world.settle()
         self._look_everywhere()
 
-    def _look_everywhere(self) -> None:
+    @rule(which=st.integers(0, len(SNAPSHOTS) - 1))
+    def policies_change_to_the_end(self, which: int) -> None:
+        """An edit; all workers take it over, and then are asked."""
+        self.world.install(SNAPSHOTS[which])
+        self.world.settle()
+        self._look_everywhere()
+
+    @rule(set_back=st.sampled_from((0.0, 0.0, 30.0)), seconds=st.integers(8, 12))
+    def silence(self, set_back: float, seconds: int) -> None:
+        """What is hot, and then a sidecar of which nobody hears anything."""
+        self._look_everywhere(answer=True)
+        self.world.envoy.set_clock(-set_back)
+        for _ in range(seconds):
+            self.world.envoy.advance(1)
+            self.world.feed.answer(Manner.GONE)
+        self._look_everywhere()
+
+    @rule(worker=st.integers(0, 3), path=st.sampled_from(HOT_PATHS), unsafe=st.booleans(), chunks=pieces())
+    def overtaken(self, worker: int, path: str, unsafe: bool, chunks: list[int]) -> None:
+        """What is on its way when something is dropped, by a purge or through another worker."""
+        count = len(self.world.envoy.workers)
+        under_way = self.world.request(path, worker=worker % count)
+        life = Life(fresh=3600, tags=("one",))
+        if under_way.reply is None and chunks:
+            under_way.begin_answer(life=life)
+        if unsafe:
+            self.world.request(path, method="PUT", worker=(worker + 1) % count).answer()
+        else:
+            self.world.drop_tag("one")
+            self.world.settle()
+        if under_way.reply is None:
+            if chunks:
+                under_way.end_answer(chunks=chunks)
+            else:
+                under_way.answer(life=life)
+        self._look_everywhere()
+
+    def _look_everywhere(self, *, answer: bool = False) -> None:
         for number in range(len(self.world.envoy.workers)):
             for path in HOT_PATHS:
-                self._took(self.world.request(path, worker=number))
+                exchange = self.world.request(path, worker=number)
+                if answer and exchange.reply is None:
+                    exchange.answer(life=Life(fresh=3600))
+                else:
+                    self._took(exchange)
 
     @rule(worker=st.integers(0, 3), asked=hot_requests(), forged=st.sampled_from(FORGED))
     def forged_request(self, worker: int, asked: Asked, forged: tuple[str, str]) -> None:
