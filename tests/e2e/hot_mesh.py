@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import httpx
 from running_mesh import PATIENCE, Headers, Mesh, eventually, verdict
 
-CONNECTIONS = 12
-"""With so many, the kernel gives some to each of two workers but once in a thousand times."""
+CONNECTIONS = 8
+"""With so many, the kernel gives some to each of two workers but once in a hundred times."""
 
 
 class Crowd:

@@ -19,7 +19,7 @@ from scripted_origin import reply
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
-RACES = int(os.environ.get("FILTER_RACES", "14"))
+RACES = int(os.environ.get("FILTER_RACES", "7"))
 LONG = os.environ.get("FILTER_LONG") == "1"
 LEASE = 10.0
 

@@ -94,7 +94,10 @@ PARTS = (
     Part(
         "hot",
         "the filter in Envoy never gives what its model or a race forbids, whatever comes and goes",
-        _tests("tests/wasm/test_filter_machine.py", "tests/e2e/test_filter_races.py"),
+        _tests(
+            *("tests/wasm/test_filter_machine.py", "tests/e2e/test_filter_races.py"),
+            *("tests/e2e/test_filter_served.py", "tests/e2e/test_filter_guarded.py"),
+        ),
         {
             "FILTER_HISTORIES": os.environ.get("HISTORIES") or "2000",
             "FILTER_RACES": os.environ.get("RACES") or "1000",

@@ -82,9 +82,9 @@ def counting(snapshot: Snapshot, epoch: int) -> Snapshot:
 
 SNAPSHOTS = [counting(compiled(text), epoch) for epoch, text in enumerate(TEXTS)]
 
-HISTORIES = int(os.environ.get("FILTER_HISTORIES", "25"))
+HISTORIES = int(os.environ.get("FILTER_HISTORIES", "10"))
 
-quick = settings(max_examples=2 * HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=3 * HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class FilterMachine(RuleBasedStateMachine):
