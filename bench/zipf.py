@@ -1,8 +1,8 @@
 """The whole beside other caches: keys by Zipf's law, of which a few are asked for often and most hardly ever.
 
 `ZIPF=1 python -m bench`. Each cache is real, has one worker where it can be told so, and the same origin, which
-answers any key at once. Environment, beside that of the bench: `ZIPF_WARMUP` seconds of load on each before it is
-measured (20).
+answers any key at once. Before it is measured each has been asked for every key once, and then for `ZIPF_WARMUP`
+seconds (10) as it is going to be.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ BODY = "0123456789abcdef" * 256
 """4 KB."""
 BUDGET = 64 << 20
 """Bytes of memory for hot answers, where a cache can be told so."""
+LONGEST_FILL = 300
+"""Seconds in which every key has been asked for, or the cache cannot be measured."""
+FILL_SECONDS = 2
+"""Of one run of the filling."""
 WITH, WITHOUT = "meshcache", "meshcache-no-wasm"
 
 
@@ -67,7 +71,7 @@ def main(settings: Settings) -> int:
     """Measure and print; returns the exit status. Raises `MeasurementError`."""
     with tempfile.TemporaryDirectory(prefix="meshcache-zipf-") as folder, ExitStack() as stack:
         urls, counter, missing = _running(Path(folder), stack)
-        rows = _measure(urls, counter, settings, positive("ZIPF_WARMUP", 20))
+        rows = _measure(urls, counter, settings, positive("ZIPF_WARMUP", 10), positive("ZIPF_KEYS", KEYS))
     print(table(rows, missing))
     if settings.as_json:
         print(json.dumps(plain(rows, missing)))
@@ -101,18 +105,21 @@ def _running(folder: Path, stack: ExitStack) -> tuple[dict[str, str], OriginCoun
     return urls, OriginCounter(admin), missing
 
 
-def _measure(urls: Mapping[str, str], counter: OriginCounter, settings: Settings, warmup: int) -> dict[str, Row]:
+def _measure(
+    urls: Mapping[str, str], counter: OriginCounter, settings: Settings, warmup: int, keys: int
+) -> dict[str, Row]:
     def run(name: str, seconds: int, seed: int) -> Sample:
         return run_wrk(
             f"{urls[name]}/zipf/",
             seconds=seconds,
             connections=settings.connections,
             script="zipf.lua",
-            arguments=[KEYS, EXPONENT, seed],
+            arguments=[keys, EXPONENT, seed],
         )
 
     for name in urls:
-        _say(f"{name:<18} warms up for {warmup} s")
+        _say(f"{name:<18} is asked for every key, and warms up for {warmup} s")
+        _fill(f"{urls[name]}/zipf/", settings.connections, keys)
         run(name, warmup, seed=0)
     taken: dict[str, list[tuple[Sample, float]]] = {name: [] for name in urls}
     for number in range(settings.rounds):
@@ -122,6 +129,18 @@ def _measure(urls: Mapping[str, str], counter: OriginCounter, settings: Settings
             samples.append((sample, (counter.read() - before) / sample.requests))
             _say(f"{name:<18} {number + 1}/{settings.rounds} {sample.rps:9.0f} req/s")
     return {name: _row(samples) for name, samples in taken.items()}
+
+
+def _fill(url: str, connections: int, keys: int) -> None:
+    """Ask for every key once, the rarest first. Raises `MeasurementError` when that does not come to an end."""
+    left = keys
+    for _ in range(LONGEST_FILL // FILL_SECONDS):
+        if left <= 0:
+            return
+        sample = run_wrk(url, seconds=FILL_SECONDS, connections=connections, script="fill.lua", arguments=[left])
+        # What was in flight when it ended is asked for again.
+        left -= max(1, sample.requests - connections)
+    raise MeasurementError(f"{url}: {left} keys had not been asked for after {LONGEST_FILL} s")
 
 
 def _row(samples: list[tuple[Sample, float]]) -> Row:
