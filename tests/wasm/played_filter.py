@@ -230,6 +230,10 @@ class Play:
         exchange = cache.open(request)
         try:
             outcome = self.world.loop.run_until_complete(_answered(exchange))
+            held = exchange._state.candidate
+            if held is not None and held.stored.response_time > entry.came and not isinstance(outcome, Answer):
+                # What a refresh has brought may be for fewer than what it has replaced, which is as good as it was.
+                return
             assert isinstance(outcome, Answer), f"the engine would have asked for {path}: {entry.keep}"
             assert outcome.decision in ("hit", "stale-swr")
             stored = outcome.stored
