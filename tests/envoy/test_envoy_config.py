@@ -127,9 +127,11 @@ FILTER = "/opt/meshcache/meshcache.wasm"
 
 def test_the_filter_is_where_the_envoy_finds_it_that_is_configured():
     parts = json.loads(run("--format", "filter", "--json", "--wasm", FILTER, "--socket-dir", "/run/m").output)
-    _, wasm, _, ext_proc, _ = parts["http_filters"]
+    _, wasm, behind, _ = parts["http_filters"]
     assert wasm["typed_config"]["config"]["vm_config"]["code"] == {"local": {"filename": FILTER}}
-    assert ext_proc["typed_config"]["extension_config"]["name"] == ext_proc["name"] == "envoy.filters.http.ext_proc"
+    (matcher,) = behind["typed_config"]["matcher"]["matcher_list"]["matchers"]
+    inner = matcher["on_match"]["action"]["typed_config"]["filter_chain"]["typed_config"]
+    assert [each["name"] for each in inner] == ["meshcache.ask", "envoy.filters.http.ext_proc"]
     assert "/run/m/filter.sock" in json.dumps(parts["clusters"][1])
     bootstrap = run("--json", "--wasm", FILTER, "--socket-dir", "/run/m").output
     assert FILTER in bootstrap

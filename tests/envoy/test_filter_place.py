@@ -44,8 +44,7 @@ def test_it_stands_behind_what_refuses_and_right_before_ext_proc(options):
         "meshcache.strip.client",
         "rbac",
         filters.WASM,
-        "meshcache.ask",
-        filters.EXT_PROC,
+        filters.BEHIND_WASM,
         filters.ROUTER,
     ]
     assert clusters == ["meshcache", "origin", "meshcache-filter"]

@@ -224,6 +224,8 @@ fn reply(found: *const decide.LookUp, hit: *const store_file.Hit, stale: bool, n
     };
     const made = answer.compose(hit, &view, &told, now.milliseconds, &worker.room) orelse return .go_on;
     if (!abi.respond(made.status, details, made.pairs, made.body)) return .go_on;
+    // The answer comes past the filters behind this one, and Envoy would make ext_proc for it.
+    if (!worker.settings.header) _ = abi.setProperty(skip_state, "1");
     const sent = if (equal(view.method.?, "HEAD")) 0 else made.body.len;
     table.countPlain(place, .{
         .stale = stale,

@@ -23,6 +23,11 @@ from envoy_data_plane.envoy.config.core.v3 import (
 )
 from envoy_data_plane.envoy.extensions.common.matching.v3 import ExtensionWithMatcher
 from envoy_data_plane.envoy.extensions.filters.common.matcher.action.v3 import SkipFilter
+from envoy_data_plane.envoy.extensions.filters.http.composite.v3 import (
+    Composite,
+    ExecuteFilterAction,
+    FilterChainConfiguration,
+)
 from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
     ExternalProcessor,
     ExternalProcessorRouteCacheAction,
@@ -44,10 +49,15 @@ from envoy_data_plane.google.protobuf import StringValue
 from envoy_data_plane.xds.core.v3 import TypedExtensionConfig as XdsExtensionConfig
 from envoy_data_plane.xds.type.matcher.v3 import (
     Matcher,
+    MatcherMatcherList,
+    MatcherMatcherListFieldMatcher,
+    MatcherMatcherListPredicate,
+    MatcherMatcherListPredicateSinglePredicate,
     MatcherMatcherTree,
     MatcherMatcherTreeMatchMap,
     MatcherOnMatch,
 )
+from envoy_data_plane.xds.type.matcher.v3 import StringMatcher as XdsStringMatcher
 
 from meshcache.envoy.render import pack
 from meshcache.envoy.timeouts import MAX_MESSAGE_TIMEOUT
@@ -88,6 +98,7 @@ ASK_STATE = "wasm.meshcache.ask"
 ASK_HEADER = INTERNAL_PREFIX + "ask"
 """The header in which the sidecar hears of it."""
 
+BEHIND_WASM = "meshcache.behind-wasm"
 EXT_PROC = "envoy.filters.http.ext_proc"
 ROUTER = "envoy.filters.http.router"
 REQUEST_ATTRIBUTES = (
@@ -214,10 +225,28 @@ def skippable(ext_proc: HttpFilter) -> HttpFilter:
     return HttpFilter(name=ext_proc.name, typed_config=pack(wrapped))
 
 
+def behind_wasm(*chain: HttpFilter) -> HttpFilter:
+    """The filters of `chain` as one, made for a request only when it gets there without the mark (`SKIP_STATE`).
+
+    An ext_proc that stands in the chain by itself costs every request some microseconds, also those that the filter in
+    front of it answers (seen with 1.40). Such answers come past here as well, and are marked lest it be made for them.
+    """
+    marked = MatcherMatcherListPredicateSinglePredicate(
+        input=XdsExtensionConfig(name="marked", typed_config=pack(FilterStateInput(key=SKIP_STATE))),
+        value_match=XdsStringMatcher(exact="1"),
+    )
+    unmarked = MatcherMatcherListPredicate(not_matcher=MatcherMatcherListPredicate(single_predicate=marked))
+    inner = [TypedExtensionConfig(name=each.name, typed_config=each.typed_config) for each in chain]
+    action = ExecuteFilterAction(filter_chain=FilterChainConfiguration(typed_config=inner))
+    run = MatcherOnMatch(action=XdsExtensionConfig(name="run", typed_config=pack(action)))
+    listed = MatcherMatcherList(matchers=[MatcherMatcherListFieldMatcher(predicate=unmarked, on_match=run)])
+    return HttpFilter(name=BEHIND_WASM, typed_config=pack(Composite(matcher=Matcher(matcher_list=listed))))
+
+
 def cache_filters(module: Path | None, *, message_timeout: float) -> list[HttpFilter]:
     """The cache's filters in their order: ext_proc, and where there is a `module` the filter before it."""
     asking = ext_proc(message_timeout=message_timeout)
-    return [asking] if module is None else [wasm(module), ask(), skippable(asking)]
+    return [asking] if module is None else [wasm(module), behind_wasm(ask(), asking)]
 
 
 def upstream_filters() -> list[HttpFilter]:
