@@ -250,8 +250,21 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_files_of_the_package_that_are_named_exist() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
-    for name in re.findall(r"`([a-z_]+/(?:[a-z_]+\.py)?)`", text):
+    names = re.findall(r"`((?:[a-z0-9_]+/)+(?:[a-z0-9_]+\.(?:py|zig))?)`", text)
+    assert {name.rpartition(".")[2] for name in names} > {"py", "zig"}
+    for name in names:
         assert (ROOT / "sidecar" / "meshcache" / name).exists() or (ROOT / name).exists(), name
+
+
+def test_decisions_are_numbered_without_a_hole_and_listed_by_their_titles() -> None:
+    folder = ROOT / "docs" / "decisions"
+    pages = sorted(folder.glob("[0-9]*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    titles = [page.read_text().splitlines()[0].removeprefix("# ") for page in pages]
+    listed = re.findall(r"^(\d+\. )\[(.+)\]\((.+)\)$", (folder / "README.md").read_text(), re.MULTILINE)
+    assert [(number + title, name) for number, title, name in listed] == [
+        (title, page.name) for title, page in zip(titles, pages, strict=True)
+    ]
 
 
 # Commands
