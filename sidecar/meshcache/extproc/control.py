@@ -183,7 +183,7 @@ class Counted(msgspec.Struct, tag="counted", frozen=True):
 
 
 class Invalid(msgspec.Struct, tag="invalid", frozen=True):
-    """From a worker: requests that no filter has asked about have made these resource ids invalid."""
+    """From a worker: requests have made these resource ids invalid."""
 
     resources: tuple[bytes, ...]
     everything: bool = False

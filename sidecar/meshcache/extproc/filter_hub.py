@@ -251,7 +251,11 @@ class FilterHub:
             self._announced.append((generation, self._purged))
 
     def invalid(self, resources: Collection[bytes] | None) -> None:
-        """These resource ids, None for all, have become invalid by a request that no filter here has asked about."""
+        """These resource ids, None for all, have become invalid.
+
+        The filter that has asked about the request, and has heard the same with its answer, drops them once more:
+        nobody knows whether the answer has come to it, and other Envoys may have this sidecar, too.
+        """
         self._drop(None if resources is None else labels_of_resources(resources), "invalidation")
 
     def standing(self, generation: int) -> tuple[list[str], list[str]]:

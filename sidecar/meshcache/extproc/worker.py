@@ -95,7 +95,7 @@ class Service(Protocol):
         ...
 
     async def invalidated(self) -> Invalid:
-        """What requests have made invalid that filters in Envoy do not know of, as soon as there is something."""
+        """What requests have made invalid that filters in Envoy may not know of, as soon as there is something."""
         ...
 
     async def apply_purges(self) -> int:

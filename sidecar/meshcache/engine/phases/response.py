@@ -260,10 +260,10 @@ class ResponsePhase:
         status = report.bypassed(reason, response.headers, state.shown, stored=self.fill is not None)
         if response.complete:
             self.on_end()
-        asked = state.request.asked is not None
-        if invalid and not asked:
+        if invalid:
+            # Also where the filter is told with the answer: its client may leave before that has come to it.
             cache.on_invalid(invalid)
-        return Pass(status, copy=self.fill is not None, invalid=invalid if asked else None)
+        return Pass(status, copy=self.fill is not None, invalid=None if state.request.asked is None else invalid)
 
     # -- what was known before ---------------------------------------------------------------------------------
 
