@@ -62,8 +62,6 @@ FORGED: tuple[tuple[str, str], ...] = (
     ("x-meshcache-skip", "1"),
 )
 
-odd_bytes = st.binary(max_size=40).map(lambda data: bytes(byte for byte in data if byte not in b"\0\r\n"))
-"""What a field's value may be to Envoy; the ABI can say more."""
 any_bytes = st.binary(max_size=40)
 
 

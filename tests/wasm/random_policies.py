@@ -310,9 +310,7 @@ class Maker:
         if self._chance(0.2):
             host += self._text((":80", ":443", ":8080", ":"))
         if not self._tame and self._chance(0.1):
-            host = self._text(
-                ("", "[::1]:80", "[::1", "[", "[a.:1]", "\xc9xample.com", ":80", "..", "a" * 300, "[::1].", ".")
-            )
+            host = self._text(ODD_HOSTS)
         return host
 
     def _target(self) -> str:

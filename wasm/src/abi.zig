@@ -21,7 +21,8 @@ pub const Buffer = enum(u32) {
     plugin_configuration = 7,
 };
 
-pub const MetricKind = enum(u32) { counter = 0, gauge = 1 };
+/// Of the kinds of metrics: a number that only grows.
+const counter = 0;
 
 pub const Level = enum(u32) { debug = 1, info = 2, warn = 3, err = 4 };
 
@@ -44,9 +45,8 @@ const env = struct {
     extern "env" fn proxy_send_local_response(status: u32, details: [*]const u8, details_size: usize, body: [*]const u8, body_size: usize, pairs: [*]const u8, pairs_size: usize, grpc_status: i32) Status;
     extern "env" fn proxy_http_call(cluster: [*]const u8, cluster_size: usize, pairs: [*]const u8, pairs_size: usize, body: [*]const u8, body_size: usize, trailers: [*]const u8, trailers_size: usize, timeout: u32, token: *u32) Status;
     extern "env" fn proxy_set_tick_period_milliseconds(period: u32) Status;
-    extern "env" fn proxy_define_metric(kind: MetricKind, name: [*]const u8, name_size: usize, id: *u32) Status;
+    extern "env" fn proxy_define_metric(kind: u32, name: [*]const u8, name_size: usize, id: *u32) Status;
     extern "env" fn proxy_increment_metric(id: u32, by: i64) Status;
-    extern "env" fn proxy_record_metric(id: u32, value: u64) Status;
     extern "env" fn proxy_get_metric(id: u32, value: *u64) Status;
     extern "env" fn proxy_get_shared_data(key: [*]const u8, key_size: usize, value: *[*]const u8, size: *usize, cas: *u32) Status;
     extern "env" fn proxy_set_shared_data(key: [*]const u8, key_size: usize, value: [*]const u8, size: usize, cas: u32) Status;
@@ -182,20 +182,15 @@ pub fn tickEvery(milliseconds: u32) void {
     _ = env.proxy_set_tick_period_milliseconds(milliseconds);
 }
 
-/// Metrics of one name are one and the same for all workers, and atomic.
-pub fn defineMetric(kind: MetricKind, name: []const u8) ?u32 {
+/// The counter of this name, which is one and the same for all workers, and atomic.
+pub fn defineCounter(name: []const u8) ?u32 {
     var id: u32 = 0;
-    return if (env.proxy_define_metric(kind, name.ptr, name.len, &id) == .ok) id else null;
+    return if (env.proxy_define_metric(counter, name.ptr, name.len, &id) == .ok) id else null;
 }
 
-/// Adds to a counter (more than 0) or a gauge.
-pub fn increment(id: u32, by: i64) void {
-    _ = env.proxy_increment_metric(id, by);
-}
-
-/// Sets a gauge.
-pub fn record(id: u32, value: u64) void {
-    _ = env.proxy_record_metric(id, value);
+/// Adds one to a counter.
+pub fn increment(id: u32) void {
+    _ = env.proxy_increment_metric(id, 1);
 }
 
 pub fn metric(id: u32) ?u64 {

@@ -222,7 +222,7 @@ fn earliest(digest: *const [16]u8, draws: []const Draw) u16 {
 }
 
 /// The first value of the cookie `name`; null when it is absent, empty where the first one is (`cookie_value`).
-pub fn cookieValue(request: *const fields.View, name: []const u8) ?[]const u8 {
+fn cookieValue(request: *const fields.View, name: []const u8) ?[]const u8 {
     if (!request.has.contains(.cookie)) return null;
     var place = request.next("cookie", 0);
     while (place) |found| : (place = request.next("cookie", found + 1)) {

@@ -15,7 +15,7 @@ pub const block_size: usize = 256;
 /// Where the content of a block begins.
 pub const block_start: usize = 4;
 /// Bytes of content of a block.
-pub const block_room: usize = block_size - block_start;
+const block_room: usize = block_size - block_start;
 
 /// Pages by which memory grows at a time, unless fewer are left of the budget.
 const step: usize = 16;

@@ -97,7 +97,7 @@ fn certain(
         .not_cached => |tag| return .{ .skip = .{ .why = .route_not_cached, .tag = tag } },
         .place, .experiment => {},
     }
-    if (!request.plain() or (plan.tokens and properties.verified())) return .hand_on;
+    if (!request.plain() or properties.verified()) return .hand_on;
     var finding: Finding = .{
         .plan = plan,
         .request = request,

@@ -30,7 +30,7 @@ pub const Drops = struct {
     /// Nothing is stored yet, so nothing of before matters.
     pub fn init(self: *Drops) void {
         self.slots = .{};
-        self.counter = abi.defineMetric(.counter, "meshcache_filter_drops");
+        self.counter = abi.defineCounter("meshcache_filter_drops");
         const counter = self.counter orelse return;
         // In this order, so that a drop that comes in between is seen as news.
         self.counted = abi.metric(counter) orelse 0;
@@ -81,7 +81,7 @@ pub const Drops = struct {
             Ring.add(&unlike, &.{slots.everything}, &new);
             _ = abi.share(key, &new, 0);
         }
-        if (self.counter) |counter| abi.increment(counter, 1);
+        if (self.counter) |counter| abi.increment(counter);
         if (self.listen() != .some) self.slots.dropAll();
     }
 };

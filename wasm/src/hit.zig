@@ -8,7 +8,7 @@ const memory_file = @import("memory.zig");
 const Entry = entry_file.Entry;
 
 /// Time between two requests that are handed on for the sake of one entry, milliseconds.
-pub const hand_on_interval = 1000;
+const hand_on_interval = 1000;
 
 /// Valid until the next call of its store.
 pub const Hit = struct {

@@ -60,7 +60,7 @@ pub const Kept = struct {
 };
 
 /// The status as a number; null for what is none.
-pub fn statusOf(response: *const View) ?u16 {
+fn statusOf(response: *const View) ?u16 {
     const text = response.status orelse return null;
     return parseStatus(text);
 }

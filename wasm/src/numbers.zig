@@ -11,9 +11,9 @@ pub const Hit = table.Hit;
 pub const max_batch = table.max_batch;
 
 /// Milliseconds between two batches.
-pub const interval_ms = 500;
+const interval_ms = 500;
 /// Milliseconds after a failure until the same batch is sent again.
-pub const retry_ms = 500;
+const retry_ms = 500;
 /// Milliseconds after which a batch is sent again of which nothing was heard; more than any timeout of a call.
 const lost_ms = 15_000;
 

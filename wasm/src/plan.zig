@@ -60,8 +60,6 @@ pub const Plan = struct {
     budget: u64,
     /// Bytes of the largest body that is kept.
     largest: u32,
-    /// Whether Envoy may have verified a token that does not stand in `authorization`.
-    tokens: bool,
     /// What strangers see of `cache-status`.
     shown: Shown,
     /// Who sees all of it.
@@ -166,7 +164,6 @@ fn read(from: *Source) *const Plan {
     plan.lease_ms = reader.int(u32);
     plan.budget = reader.int(u64);
     plan.largest = reader.int(u32);
-    plan.tokens = from.flag();
     plan.shown = @fromBackingInt(@intCast(reader.below(u8, 4)));
     plan.shows_all = trust.Rule.read(from, plan);
     plan.canary = trust.Rule.read(from, plan);

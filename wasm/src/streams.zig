@@ -6,9 +6,9 @@ const slots = @import("slots.zig");
 const store = @import("store.zig");
 const Shown = @import("decide.zig").Shown;
 
-pub const max_streams = 4096;
+const max_streams = 4096;
 /// Of these, how many may be of other than unsafe requests: for those there has to be room.
-pub const max_safe = 3072;
+const max_safe = 3072;
 const max_small = 768;
 const small_bytes = 3 * 1024;
 const max_large = 32;

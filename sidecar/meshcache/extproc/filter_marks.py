@@ -44,11 +44,6 @@ class FilterMarks:
         self._secret = b""
         self._plans: frozenset[bytes] = frozenset()
 
-    @property
-    def active(self) -> bool:
-        """Whether there is a plan that a filter may work by."""
-        return bool(self._plans)
-
     def admit(self, secret: bytes, plans: frozenset[bytes]) -> None:
         """From now on these are the ids of the plans under which answers may be kept. From any thread.
 

@@ -39,7 +39,6 @@ SECTION: Final = b"meshcache"
 _MAGIC: Final = b"\0asm\1\0\0\0"
 _VERSION: Final = re.compile(r'^pub const text = "([0-9A-Za-z.+-]{1,32})";$', re.MULTILINE)
 
-
 COMPACTION: Final = Path(__file__).with_name("compaction.py")
 """Loaded by its file, as this one is."""
 

@@ -4,10 +4,10 @@ Whatever is to be decided about policies has been decided here; the filter only 
 leads to nothing wrong there, but to requests that are handed on to the sidecar.
 
     "MCP1" | u16 format | 8 bytes id | 32 bytes secret | u32 lease, ms | u64 bytes of memory | u32 largest body
-    | u8 1: callers with a verified token are to be told apart | u8 cache-status for strangers (0 off, 1 minimal,
-    2 standard, 3 full) | trust: all of cache-status | trust: headers that force an arm | u8 1: the revision is the
-    cluster's | text revision | pools: (u64 id | f64 fraction)* | key specs | places | experiments (`plan_arms`)
-    | targets | text tag of requests without a route | routes (`plan_routes`)
+    | u8 cache-status for strangers (0 off, 1 minimal, 2 standard, 3 full) | trust: all of cache-status
+    | trust: headers that force an arm | u8 1: the revision is the cluster's | text revision
+    | pools: (u64 id | f64 fraction)* | key specs | places | experiments (`plan_arms`) | targets
+    | text tag of requests without a route | routes (`plan_routes`)
 
     trust        u8 bits (1 anyone, 2 mesh) | networks: (u8 4 or 16 | so many bytes | u8 length of the prefix)*
 
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from meshcache.engine.pools import COMMON
 from meshcache.policy.compiled import Config, Match
 from meshcache.policy.shares import CapacityShares, capacity_shares
+from meshcache.wasm.marks import PLAN_BYTES, SECRET_BYTES
 from meshcache.wasm.plan_arms import NOWHERE, Places
 from meshcache.wasm.plan_routes import Routes
 from meshcache.wasm.plan_writer import TooLargeError, Writer
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 MAGIC: Final = b"MCP1"
-ID_BYTES: Final = 8
-SECRET_BYTES: Final = 32
 MOST_PLAN_BYTES: Final = 1 << 20
 """Of larger sets of policies the plan says nothing: every request is handed on."""
 
@@ -58,9 +57,6 @@ class PlanSettings:
     """Bytes of memory for entries, of each worker of Envoy."""
     largest: int
     """Bytes of the largest body that is kept."""
-    tokens: bool = True
-    """Whether Envoy may have verified a token of a caller that does not stand in `authorization`. It costs each request
-    a question."""
 
 
 def encode(snapshot: Snapshot, settings: PlanSettings) -> bytes:
@@ -81,12 +77,12 @@ def encode(snapshot: Snapshot, settings: PlanSettings) -> bytes:
     if not rest or len(rest) > MOST_PLAN_BYTES:
         rest = _nothing_said(settings)
     head = MAGIC + FORMAT.to_bytes(2, "little")
-    return b"".join((head, blake2b(head + rest, digest_size=ID_BYTES).digest(), settings.secret, rest))
+    return b"".join((head, blake2b(head + rest, digest_size=PLAN_BYTES).digest(), settings.secret, rest))
 
 
 def plan_id(plan: bytes) -> str:
     """The id of a plan, 16 hex digits."""
-    return plan[_ID_AT : _ID_AT + ID_BYTES].hex()
+    return plan[_ID_AT : _ID_AT + PLAN_BYTES].hex()
 
 
 def _said(snapshot: Snapshot, settings: PlanSettings) -> bytes:
@@ -118,7 +114,6 @@ def _body(
     out.u32(round(settings.lease * 1000))
     out.u64(settings.budget)
     out.u32(settings.largest)
-    out.u8(settings.tokens)
     out.u8(_SHOWN.index(config.cache_status))
     _trust(out, config.trust.cache_status)
     _trust(out, config.trust.canary)
