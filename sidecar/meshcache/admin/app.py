@@ -187,7 +187,7 @@ def metrics_app(sidecar: Sidecar, module: Module | None = None) -> Starlette:
     )
 
 
-def filter_app(module: Module) -> Starlette:
+def module_app(module: Module) -> Starlette:
     """The filter for Envoy alone, as `metrics_app` has it, and `/healthz`."""
     return Starlette(routes=[_module_route(module), Route("/healthz", _healthz, methods=["GET"])])
 

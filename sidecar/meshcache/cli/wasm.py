@@ -96,13 +96,13 @@ def serve(
 
 async def _serve(found: Module, bound: socket.socket) -> None:
     """Until SIGTERM or SIGINT."""
-    from meshcache.admin.app import filter_app
+    from meshcache.admin.app import module_app
     from meshcache.admin.server import EmbeddedServer
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    server = EmbeddedServer(filter_app(found), bound)
+    server = EmbeddedServer(module_app(found), bound)
     await server.start()
     host, port = bound.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
