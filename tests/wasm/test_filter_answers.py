@@ -131,6 +131,24 @@ def test_a_popular_answer_is_renewed_before_it_is_stale(world: World) -> None:
     assert [exchange.ask.why for exchange in asked if exchange.ask is not None] == ["renew"]
 
 
+def test_requests_by_head_keep_no_answer_from_being_renewed(world: World) -> None:
+    """They bring nothing to keep, so the one that is handed on each second must be another."""
+    world.get("/a", life=Life(fresh=4, stale=30, renew=2))
+    assert [world.request("/a").reply is None for _ in range(3)] == [False] * 3
+    world.envoy.advance(3)
+    assert world.request("/a", method="HEAD").reply is not None
+    first = world.request("/a")
+    assert first.ask is not None
+    assert first.ask.why == "renew"
+    world.envoy.advance(2)
+    # The sidecar, which has it refreshed, is to know of them when it is stale.
+    assert world.request("/a", method="HEAD").reply is None
+    second = world.request("/a")
+    assert second.ask is not None
+    assert second.ask.why == "stale"
+    assert world.request("/a").reply is not None
+
+
 def test_after_its_time_it_is_gone(world: World) -> None:
     world.get("/a", life=Life(fresh=1, stale=1))
     world.envoy.advance(1.5)

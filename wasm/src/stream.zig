@@ -180,12 +180,14 @@ fn lookUp(id: u32, found: *const decide.LookUp, now: Moment) abi.Action {
     const times = &hit.entry.times;
     // What he may see the origin decides.
     if (view.has.contains(.cookie) and hit.entry.flags & marks.for_cookies == 0) return .go_on;
+    // HEAD brings nothing to keep: it must not be the one request that is handed on for the entry's sake.
+    const brings = equal(view.method.?, "GET");
     if (now.milliseconds < times.fresh_until) {
-        const due = times.renew_at != 0 and now.milliseconds >= times.renew_at and hit.entry.uses >= popular;
+        const due = brings and times.renew_at != 0 and now.milliseconds >= times.renew_at and hit.entry.uses >= popular;
         if (!due or !hit.handOn(now.milliseconds)) return reply(found, &hit, false, now);
         remember(id, found, hash, .renew);
     } else {
-        if (now.milliseconds < times.stale_until and !hit.handOn(now.milliseconds)) return reply(found, &hit, true, now);
+        if (brings and now.milliseconds < times.stale_until and !hit.handOn(now.milliseconds)) return reply(found, &hit, true, now);
         remember(id, found, hash, .stale);
     }
     return .go_on;
