@@ -256,6 +256,12 @@ def test_files_of_the_package_that_are_named_exist() -> None:
         assert (ROOT / "sidecar" / "meshcache" / name).exists() or (ROOT / name).exists(), name
 
 
+def test_every_file_of_the_filter_is_told_of() -> None:
+    table = section(ROOT / "docs" / "wasm.md", "Where it stands")
+    there = {path.stem for path in (ROOT / "wasm" / "src").glob("*.zig") if "test" not in path.stem}
+    assert {name for row in rows(table) for name in re.findall(r"`([a-z0-9]+)`", row[1])} == there - {"store_check"}
+
+
 def test_decisions_are_numbered_without_a_hole_and_listed_by_their_titles() -> None:
     folder = ROOT / "docs" / "decisions"
     pages = sorted(folder.glob("[0-9]*.md"))
