@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 
 import pytest
 from hot_mesh import crowd_of
@@ -20,6 +21,7 @@ from scripted_origin import reply
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 RACES = int(os.environ.get("FILTER_RACES", "7"))
+ROLLBACKS = max(2, RACES // 10)
 LONG = os.environ.get("FILTER_LONG") == "1"
 LEASE = 10.0
 
@@ -77,33 +79,48 @@ async def test_races_of_unsafe_requests_with_hot_answers(hot, origin, path):
     assert hot_answers > RACES
 
 
+@pytest.mark.timeout(3600)
 async def test_after_a_rollback_nobody_gets_the_candidate(hot, name):
+    """Under load, again and again: once the order is carried out, no worker of Envoy gives the candidate's answer."""
     path, canary = f"/tested/{name}", {"x-canary": "v2", "x-user-id": "u"}
+    taken_back = 0
+    """Which rollback is in force; 0 for none."""
+    seen = Counter()
+    wrong = []
+    stop = asyncio.Event()
+
+    async def reader(client):
+        while not stop.is_set():
+            began = taken_back
+            answer = verdict(await client.get(path, headers=canary))
+            seen[answer.arm, answer.tier] += 1
+            if began and began == taken_back and answer.arm != "control":
+                wrong.append(f"{answer.arm} from {answer.tier}")
+            await asyncio.sleep(0.005)
+
     admin = Admin(hot)
-    async with crowd_of(hot) as crowd:
-
-        async def arms():
-            return {verdict(answer).arm for answer in await crowd.get(path, canary)}
-
-        await crowd.heat(path, canary)
-        assert await arms() == {"candidate"}
-        try:
-            await admin.order("comparison", "rollback")
-
-            async def taken_back():
-                return await arms() == {"control"}
-
-            assert await eventually(taken_back, 3)
-            await crowd.heat(path, canary)
-            assert await arms() == {"control"}
-        finally:
-            await admin.order("comparison", "resume")
-            await admin.close()
+    async with crowd_of(hot) as crowd, crowd_of(hot) as load:
+        tasks = [asyncio.create_task(reader(client)) for client in load.clients]
 
         async def gone_on():
-            return await arms() == {"candidate"}
+            return {verdict(answer).arm for answer in await crowd.get(path, canary)} == {"candidate"}
 
+        try:
+            for number in range(1, ROLLBACKS + 1):
+                assert await eventually(gone_on, 5)
+                await crowd.heat(path, canary)
+                await admin.order("comparison", "rollback")
+                taken_back = number
+                await crowd.heat(path, canary)
+                taken_back = 0
+                await admin.order("comparison", "resume")
+        finally:
+            stop.set()
+            await asyncio.gather(*tasks)
+            await admin.close()
         assert await eventually(gone_on, 5)
+    assert wrong == []
+    assert {("candidate", "wasm"), ("control", "wasm")} <= set(seen)
 
 
 async def test_a_sidecar_that_dies_and_comes_back(hot, name, path):
