@@ -16,6 +16,7 @@ import meshcache
 from filter_module import built_filter
 from meshcache.cli import main
 from meshcache.cli.checks import filter_for_envoy
+from meshcache.cli.paths import own_name
 from meshcache.wasm import building, module
 
 
@@ -40,7 +41,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_path_of_what_is_not_built_is_one_line(run, built: Path) -> None:
-    assert run("path", status=1) == ("", "meshcache: the filter is not built; try: meshcache wasm build\n")
+    assert run("path", status=1) == ("", f"meshcache: the filter is not built; try: {own_name()} wasm build\n")
 
 
 def test_build_then_path(run, built: Path) -> None:
@@ -110,19 +111,25 @@ def test_serve_hands_it_out_until_it_is_told_to_stop() -> None:
 
 
 def test_serve_without_a_filter_or_an_address_is_one_line(run, built: Path) -> None:
-    assert run("serve", status=1) == ("", "meshcache: the filter is not built; try: meshcache wasm build\n")
+    assert run("serve", status=1) == ("", f"meshcache: the filter is not built; try: {own_name()} wasm build\n")
     built.write_bytes(b"")
     _, err = run("serve", "--listen", "nowhere", status=2)
     assert err.count("\n") == 1
     assert err.startswith("meshcache: --listen")
 
 
-def test_up_goes_on_without_a_filter_and_says_so_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("found", "what"),
+    [(None, "not built"), (module.Module(Path("m.wasm"), b"junk", "", current=True), "damaged")],
+)
+def test_up_goes_on_without_a_filter_and_says_so_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, found: module.Module | None, what: str
+) -> None:
     log = structlog.testing.CapturingLogger()
-    monkeypatch.setattr(module, "find", lambda: None)
+    monkeypatch.setattr(module, "find", lambda: found)
     assert filter_for_envoy(log) is None
     (call,) = log.calls
-    assert (call.method_name, call.args) == ("warning", ("without the filter, which is not built",))
+    assert (call.method_name, call.args) == ("warning", (f"without the filter, which is {what}",))
     assert call.kwargs["build_it_by"].endswith("meshcache wasm build")
 
 

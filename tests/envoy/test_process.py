@@ -68,6 +68,14 @@ async def test_the_error_of_a_refused_configuration_says_why(options, short_fold
 
 
 @pytest.mark.e2e
+async def test_a_damaged_filter_is_named_with_what_to_do(options, short_folder):
+    damaged = short_folder / "damaged.wasm"
+    damaged.write_bytes(b"\0asm\1\0\0\0junk")
+    with pytest.raises(EnvoyError, match=r"^Envoy cannot load the filter .*damaged\.wasm: build it anew .*--no-wasm"):
+        await EnvoyProcess(replace(options, wasm=damaged), short_folder).__aenter__()
+
+
+@pytest.mark.e2e
 async def test_drain_finishes_what_is_in_flight_and_takes_nothing_new(make_rig):
     rig = await make_rig()
     rig.origin.hold = asyncio.Event()

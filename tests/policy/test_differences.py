@@ -217,6 +217,14 @@ def test_what_is_not_reached_any_more_is_warned_about_once() -> None:
     assert ("numbers", "images") in [(one.old_route, one.new_route) for one in found.traffic]
 
 
+def test_a_budget_that_leaves_no_room_is_warned_about_by_the_edit_that_makes_it_so() -> None:
+    config = HEAD + "CacheConfig\nmetadata: {name: default}\nspec: {budgets: {filter: 32Mi}}\n"
+    small = config.replace("32Mi", "32")
+    found = compared((BASE, config), (BASE, small))
+    assert [(one.file, one.field) for one in found.warnings] == [("1.yaml", "spec.budgets.filter")]
+    assert not compared((BASE, small), (BASE.replace("60s", "30s"), small)).warnings
+
+
 def test_configuration() -> None:
     config = f"{HEAD}CacheConfig\nmetadata: {{name: default}}\nspec: {{%s}}\n"
     tenants = BASE.replace("spec:", "spec:\n  key: {partition: [tenant]}")

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,8 +115,8 @@ def test_sources_have_to_be_there_and_tell_their_version(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (None, "the compiler is not installed: pip install ziglang==0.17.1"),
-        ("0.15.2", "ziglang 0.15.2 is installed, and 0.17.1 is needed: pip install ziglang==0.17.1"),
+        (None, "the compiler is not installed: "),
+        ("0.15.2", "ziglang 0.15.2 is installed, and 0.17.1 is needed: "),
     ],
 )
 def test_without_the_right_compiler_one_line_says_what_to_install(
@@ -127,7 +128,7 @@ def test_without_the_right_compiler_one_line_says_what_to_install(
         monkeypatch.setattr(building.importlib.metadata, "version", lambda _name: found)
     with pytest.raises(BuildError) as failed:
         building.build(SOURCES, tmp_path / "m.wasm")
-    assert str(failed.value) == told
+    assert str(failed.value) == f"{told}{sys.executable} -m pip install ziglang==0.17.1"
 
 
 def section(content: bytes) -> bytes:

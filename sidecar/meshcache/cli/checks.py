@@ -29,10 +29,13 @@ REDIS_TIMEOUT: Final = 3.0
 
 
 def filter_for_envoy(log: FilteringBoundLogger) -> Path | None:
-    """The built filter; None when it is not there, which costs speed and nothing else, and a line of the log."""
+    """The built filter; None when there is none that Envoy could load, which costs speed and nothing else, and a line
+    of the log.
+    """
     found = module.find()
-    if found is None:
-        log.warning("without the filter, which is not built", build_it_by=f"{own_name()} wasm build")
+    if found is None or not found.version:
+        what = "not built" if found is None else "damaged"
+        log.warning(f"without the filter, which is {what}", build_it_by=f"{own_name()} wasm build")
         return None
     if not found.current:
         log.warning("the filter is older than its sources", build_it_by=f"{own_name()} wasm build")

@@ -33,13 +33,15 @@ def validate(
     """Check policy files: everything that is wrong, with file, line, column and field.
 
     All paths together are one set: references between them are resolved. Matches that no request can reach are warned
-    about. The exit status is 0 when all is well, 1 for errors, and with --strict for warnings.
+    about, and a budget of the filter in Envoy that leaves no room for answers. The exit status is 0 when all is well, 1
+    for errors, and with --strict for warnings.
 
     Example: meshcache validate policies/
     """
     from meshcache.policy.compile import compile_documents
     from meshcache.policy.documents import parse_documents
     from meshcache.policy.errors import PolicyError, PolicyErrors
+    from meshcache.policy.hints import budget_warnings
     from meshcache.policy.shadows import warnings
     from meshcache.policy.sources import read_files
 
@@ -63,7 +65,8 @@ def validate(
             typer.echo(str(refused), err=True)
         raise typer.Exit(1) from None
     counts = _counts(documents, snapshot)
-    warned = warnings(parse_documents(documents)[0], snapshot.routes)
+    parsed = parse_documents(documents)[0]
+    warned = warnings(parsed, snapshot.routes) + budget_warnings(parsed, snapshot.config)
     failed = strict and bool(warned)
     if json:
         result = {"ok": not failed, **counts, "errors": [], "warnings": [_plain(one) for one in warned]}

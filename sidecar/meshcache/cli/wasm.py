@@ -12,6 +12,7 @@ import typer
 
 from meshcache.cli.app import CommandError
 from meshcache.cli.options import DEFAULT_METRICS_LISTEN, ResultAsJson
+from meshcache.cli.paths import own_name
 
 if TYPE_CHECKING:
     import socket
@@ -34,7 +35,7 @@ def path(as_json: ResultAsJson = False) -> None:
 
     found = module.find()
     if found is None:
-        raise CommandError("the filter is not built; try: meshcache wasm build")
+        raise CommandError(f"the filter is not built; try: {own_name()} wasm build")
     _print(found, as_json)
 
 
@@ -86,7 +87,7 @@ def serve(
 
     found = module.find()
     if found is None:
-        raise CommandError("the filter is not built; try: meshcache wasm build")
+        raise CommandError(f"the filter is not built; try: {own_name()} wasm build")
     try:
         bound = bind_tcp(*parse_address(listen, "--listen"), "--listen")
     except StartError as error:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _TAKEN = re.compile(r"cannot bind '([^']+)': (.+?)(?:\s*\[|$)", re.MULTILINE)
+_DAMAGED = re.compile(r"Plugin \S+ failed to load")
 _POLL = 0.02
 _LOG_LINES = 5
 
@@ -171,7 +172,13 @@ class EnvoyProcess:
     def _death_notice(self) -> str:
         with self.log.open(encoding="utf-8", errors="replace") as log:
             tail = deque(log, maxlen=200)
-        taken = _TAKEN.search("".join(tail))
+        text = "".join(tail)
+        if self._options.wasm is not None and _DAMAGED.search(text):
+            return (
+                f"Envoy cannot load the filter {self._options.wasm}: build it anew by `meshcache wasm build`, or give "
+                f"--no-wasm; {self.log} says what is wrong with it"
+            )
+        taken = _TAKEN.search(text)
         if taken:
             return f"cannot listen on {taken[1]}: {taken[2].strip().lower()}"
         last = " | ".join(line.strip() for line in list(tail)[-_LOG_LINES:]) or "it wrote nothing"

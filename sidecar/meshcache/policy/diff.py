@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from meshcache.experiment.shares import moved_share
 from meshcache.policy.changes import FieldChange, field_changes, meaning
 from meshcache.policy.examples import Moved, moved
+from meshcache.policy.hints import budget_warnings
 from meshcache.policy.models import KINDS
 from meshcache.policy.shadows import warnings
 
@@ -131,6 +132,8 @@ class _Comparison:
         changes = tuple(one for one in found if one is not None)
         documents = [document for document, _ in after.values()]
         fresh = warnings(documents, self._new.routes, known=self._old.routes)
+        if self._new.config.filter_bytes != self._old.config.filter_bytes:
+            fresh += budget_warnings(documents, self._new.config)
         return Difference(changes, tuple(moved(self._old, self._new)), tuple(fresh))
 
     def _document(self, kind: str, name: str) -> DocumentChange | None:

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -186,12 +187,13 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 def _zig() -> Path:
     """The compiler of the `ziglang` wheel. Raises `BuildError` when it is missing, or another version."""
+    get = f"{sys.executable} -m pip install ziglang=={ZIG}"
     spec = importlib.util.find_spec("ziglang")
     if spec is None or spec.origin is None:
-        raise BuildError(f"the compiler is not installed: pip install ziglang=={ZIG}")
+        raise BuildError(f"the compiler is not installed: {get}")
     found = importlib.metadata.version("ziglang")
     if found != ZIG:
-        raise BuildError(f"ziglang {found} is installed, and {ZIG} is needed: pip install ziglang=={ZIG}")
+        raise BuildError(f"ziglang {found} is installed, and {ZIG} is needed: {get}")
     return Path(spec.origin).with_name("zig")
 
 
