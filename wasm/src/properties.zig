@@ -2,6 +2,7 @@
 
 const abi = @import("abi.zig");
 const decide = @import("decide.zig");
+const worker = @import("worker.zig");
 
 pub const all: decide.Properties = .{
     .address = address,
@@ -27,7 +28,7 @@ fn cluster() ?[]const u8 {
 }
 
 fn verified() bool {
-    return abi.hasProperty("metadata\x00filter_metadata\x00envoy.filters.http.jwt_authn");
+    return worker.settings.tokens and abi.hasProperty("metadata\x00filter_metadata\x00envoy.filters.http.jwt_authn");
 }
 
 /// The request's method, also when its response comes.

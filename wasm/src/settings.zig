@@ -1,4 +1,4 @@
-//! What the module is configured with: a flat JSON object of strings and booleans, of which two members are known.
+//! What the module is configured with: a flat JSON object of strings and booleans, of which three members are known.
 
 const std = @import("std");
 const mem = @import("bytes.zig");
@@ -10,6 +10,8 @@ pub const Settings = struct {
     /// Whether the filter adds `x-meshcache-ask` itself, because there is no filter behind it that does. Then Envoy chooses
     /// the route anew.
     header: bool = false,
+    /// Whether a filter in front of this one may have verified a token of the caller.
+    tokens: bool = true,
 
     const default = "meshcache-filter";
 
@@ -18,7 +20,8 @@ pub const Settings = struct {
         var settings: Settings = .{};
         const cluster = if (valueOf(text, "\"cluster\"")) |value| string(value) else null;
         settings.setCluster(cluster orelse default);
-        if (valueOf(text, "\"header\"")) |value| settings.header = mem.startsWith(value, "true");
+        settings.header = boolean(text, "\"header\"", settings.header);
+        settings.tokens = boolean(text, "\"tokens\"", settings.tokens);
         return settings;
     }
 
@@ -43,6 +46,11 @@ fn valueOf(text: []const u8, quoted: []const u8) ?[]const u8 {
     return null;
 }
 
+fn boolean(text: []const u8, quoted: []const u8, default: bool) bool {
+    const value = valueOf(text, quoted) orelse return default;
+    return if (default) !mem.startsWith(value, "false") else mem.startsWith(value, "true");
+}
+
 fn string(text: []const u8) ?[]const u8 {
     if (text.len == 0 or text[0] != '"') return null;
     const end = mem.find(text, '"', 1) orelse return null;
@@ -52,12 +60,12 @@ fn string(text: []const u8) ?[]const u8 {
 
 test "settings" {
     const testing = std.testing;
-    var settings: Settings = .read("{\"cluster\": \"elsewhere\", \"header\":true}");
+    var settings: Settings = .read("{\"cluster\": \"elsewhere\", \"header\":true, \"tokens\": false}");
     try testing.expectEqualStrings("elsewhere", settings.clusterName());
-    try testing.expect(settings.header);
+    try testing.expect(settings.header and !settings.tokens);
     for ([_][]const u8{ "", "{}", "{\"cluster\"", "{\"cluster\":1}", "{\"cluster\":\"a\\\"b\"}", "{\"cluster\":\"" ++ @as([200]u8, @splat('x')) ++ "\"}" }) |text| {
         settings = .read(text);
         try testing.expectEqualStrings("meshcache-filter", settings.clusterName());
-        try testing.expect(!settings.header);
+        try testing.expect(!settings.header and settings.tokens);
     }
 }

@@ -123,7 +123,11 @@ def build_bootstrap(options: BootstrapOptions) -> Bootstrap:
 def _main_listener(options: BootstrapOptions) -> Listener:
     chain = [filters.outer_strip(), *options.filters_before]
     if options.cache:
-        chain += filters.cache_filters(options.wasm, message_timeout=options.message_timeout)
+        chain += filters.cache_filters(
+            options.wasm,
+            message_timeout=options.message_timeout,
+            tokens=bool(options.filters_before),
+        )
     chain.append(filters.router())
     routes = [_direct(response) for response in options.direct_responses]
     manager = _connection_manager(INGRESS, chain, [*routes, _to_origin(options)])

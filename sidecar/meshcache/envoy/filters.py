@@ -176,8 +176,10 @@ def ext_proc(*, message_timeout: float) -> HttpFilter:
     )
 
 
-def wasm(module: Path) -> HttpFilter:
+def wasm(module: Path, *, tokens: bool = True) -> HttpFilter:
     """The hot tier in Envoy: the filter that the file `module` holds. It stands right before ext_proc.
+
+    `tokens` tells whether a filter in front may verify tokens: if none does, a hit need not ask for them.
 
     When it traps, that request passes and so do all others: the worker does without it until Envoy gets another
     configuration. Only the older field `fail_open` does so, of which Envoy 1.40 says that it is deprecated: by
@@ -188,11 +190,12 @@ def wasm(module: Path) -> HttpFilter:
         runtime="envoy.wasm.runtime.v8",
         code=AsyncDataSource(local=DataSource(filename=str(module))),
     )
+    configuration = {**PLUGIN_CONFIGURATION, "tokens": tokens}
     plugin = PluginConfig(
         name="meshcache",
         root_id="meshcache",
         vm_config=vm,
-        configuration=pack(StringValue(value=json.dumps(PLUGIN_CONFIGURATION))),
+        configuration=pack(StringValue(value=json.dumps(configuration))),
         fail_open=True,
     )
     return HttpFilter(name=WASM, typed_config=pack(Wasm(config=plugin)))
@@ -243,10 +246,12 @@ def behind_wasm(*chain: HttpFilter) -> HttpFilter:
     return HttpFilter(name=BEHIND_WASM, typed_config=pack(Composite(matcher=Matcher(matcher_list=listed))))
 
 
-def cache_filters(module: Path | None, *, message_timeout: float) -> list[HttpFilter]:
-    """The cache's filters in their order: ext_proc, and where there is a `module` the filter before it."""
+def cache_filters(module: Path | None, *, message_timeout: float, tokens: bool = True) -> list[HttpFilter]:
+    """The cache's filters in their order: ext_proc, and where there is a `module` the filter before it (see `wasm`)."""
     asking = ext_proc(message_timeout=message_timeout)
-    return [asking] if module is None else [wasm(module), behind_wasm(ask(), asking)]
+    if module is None:
+        return [asking]
+    return [wasm(module, tokens=tokens), behind_wasm(ask(), asking)]
 
 
 def upstream_filters() -> list[HttpFilter]:
