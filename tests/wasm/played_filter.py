@@ -140,6 +140,8 @@ class Play:
         self.marks = FilterMarks()
         self.marks.admit(SECRET, frozenset({PLAN}))
         self.news: list[Callable[[], None]] = []
+        self._invalid: dict[frozenset[bytes], Callable[[], None]] = {}
+        """The last news that these resources have become invalid."""
         self.under_way: list[Asked] = []
         self._outcomes: dict[int, Any] = {}
         for worker in self.world.workers:
@@ -259,7 +261,11 @@ class Play:
     # -- what the engine says ----------------------------------------------------------------------------------
 
     def _on_invalid(self, resources: frozenset[bytes]) -> None:
-        self.news.append(lambda: self.filter.drop(labels_of_resources(resources)))
+        def drop() -> None:
+            self.filter.drop(labels_of_resources(resources))
+
+        self.news.append(drop)
+        self._invalid[resources] = drop
 
     def _ask(self, request: Request, ask: Ask, worker: int) -> None:
         request.asked = ask
@@ -327,6 +333,10 @@ class Play:
             drop = parse_drop(field[1], SECRET)
             assert drop is not None
             self.filter.drop(drop[2].labels)
+            # What the feed says of it besides is for answers that do not get here: this one has to do by itself.
+            besides = self._invalid.pop(outcome.invalid, None)
+            if besides in self.news:
+                self.news.remove(besides)
             return
         asked.came = self.now if isinstance(outcome, Pass) else outcome.stored.response_time
         if isinstance(outcome, Pass):
