@@ -89,7 +89,8 @@ VM = "meshcache"
 """One for all workers: by it they find what they share."""
 
 SKIP_STATE = "wasm.meshcache.skip"
-"""Filter state that the filter sets to `1` on requests that can never be cached, and that ext_proc then passes over.
+"""Filter state that the filter sets to `1` on requests that ext_proc is to be spared: those that can never be cached,
+and those that the filter has answered, whose answers come past ext_proc.
 
 Envoy puts what a module sets by `proxy_set_property` under `wasm.`: nothing that a client sends gets there."""
 
