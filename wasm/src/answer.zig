@@ -77,26 +77,6 @@ pub fn compose(hit: *const Hit, request: *const View, told: *const Told, now_ms:
     return .{ .status = entry.status, .pairs = pairs, .body = hit.body(), .age_ms = age_ms };
 }
 
-/// What `cache-status` says of a request that was not looked up (`report.bypassed`); null for no field. `upstream` is what
-/// caches nearer to the origin have said.
-pub fn bypassed(shown: Shown, why: []const u8, upstream: ?[]const u8, into: []u8) NoRoom!?[]const u8 {
-    if (shown == .off) return null;
-    var out: Writer = .{ .bytes = into };
-    if (shown != .minimal) {
-        if (upstream) |said| if (said.len > 0) {
-            try out.put(said);
-            try out.put(", ");
-        };
-    }
-    try out.put("meshcache; fwd=bypass");
-    if (shown == .full) {
-        try out.put("; detail=\"");
-        try quoted(&out, why);
-        try out.put("\"");
-    }
-    return into[0..out.len];
-}
-
 /// Fields that are made for an answer.
 const Made = struct {
     sizes: [8 * max_extra]u8 = undefined,

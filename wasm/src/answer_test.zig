@@ -162,18 +162,3 @@ test "an answer without a type has an empty one, lest it become text" {
     defer empty.done();
     try expectPairs(&.{.{ "age", "0" }}, (try empty.compose(&view, told, 0)).pairs);
 }
-
-test "what is said of a request that was not looked up" {
-    var memory: [128]u8 = undefined;
-    const expect = struct {
-        fn said(expected: ?[]const u8, found: ?[]const u8) !void {
-            if (expected) |text| return testing.expectEqualStrings(text, found.?);
-            try testing.expectEqual(null, found);
-        }
-    };
-    try expect.said("meshcache; fwd=bypass; detail=\"no-route\"", try answer.bypassed(.full, "no-route", null, &memory));
-    try expect.said("up; hit, meshcache; fwd=bypass", try answer.bypassed(.standard, "no-route", "up; hit", &memory));
-    try expect.said("meshcache; fwd=bypass", try answer.bypassed(.minimal, "no-route", "up; hit", &memory));
-    try expect.said(null, try answer.bypassed(.off, "no-route", "up; hit", &memory));
-    try testing.expectError(error.NoRoom, answer.bypassed(.full, "no-route", &@as([120]u8, @splat(120)), &memory));
-}

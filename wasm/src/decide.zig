@@ -40,8 +40,6 @@ pub const Decision = union(enum) {
 };
 
 pub const Skip = struct {
-    pub const Why = enum { no_route, route_not_cached };
-    why: Why,
     /// What it is counted by.
     tag: []const u8,
 };
@@ -88,13 +86,13 @@ fn certain(
     if (request.has.contains(.special)) return .hand_on;
     const asked = Asked.of(request, &scratch.host) orelse return .hand_on;
     const target = switch (plan.routes.find(&asked, request)) {
-        .none => return .{ .skip = .{ .why = .no_route, .tag = plan.no_route } },
+        .none => return .{ .skip = .{ .tag = plan.no_route } },
         .uncertain => return .hand_on,
         .target => |number| plan.targets[number],
     };
     switch (target) {
         .hand_on => return .hand_on,
-        .not_cached => |tag| return .{ .skip = .{ .why = .route_not_cached, .tag = tag } },
+        .not_cached => |tag| return .{ .skip = .{ .tag = tag } },
         .place, .experiment => {},
     }
     if (!request.plain() or properties.verified()) return .hand_on;

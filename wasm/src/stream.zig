@@ -59,7 +59,7 @@ pub fn onRequest(id: u32, ended: bool) abi.Action {
     if (now.milliseconds >= worker.serves_until) return .go_on;
     switch (decide.decide(plan, &view, &worker.scratch, &properties.all)) {
         .hand_on => {},
-        .skip => |*found| skip(id, found),
+        .skip => |*found| skip(found),
         .look_up => |*found| return lookUp(id, found, now),
     }
     return .go_on;
@@ -78,10 +78,6 @@ pub fn onResponse(id: u32, ended: bool) void {
         },
         .unsafe => |*party| {
             invalidate(if (party.*) |*known| known else null);
-            forget(id);
-        },
-        .skipped => |*skipped| {
-            report(skipped);
             forget(id);
         },
     }
@@ -147,18 +143,11 @@ fn ask(digest: *const marks.Digest, why: marks.Why) void {
     } else _ = abi.setProperty(ask_state, value);
 }
 
-fn skip(id: u32, found: *const decide.Skip) void {
+fn skip(found: *const decide.Skip) void {
     // Without filter state nobody behind this filter would see it.
     if (worker.settings.header) return;
     const place = worker.numbers.table.plain(found.tag) orelse return;
-    const why = switch (found.why) {
-        .no_route => "no-route",
-        .route_not_cached => "route-not-cached",
-    };
-    const shown = decide.shownTo(worker.plan.?, &properties.all);
-    _ = worker.streams.skip(id, worker.plan_number, .{ .shown = shown, .why = why }) orelse return;
-    if (!abi.setProperty(skip_state, "1")) return forget(id);
-    worker.numbers.table.countPassed(place);
+    if (abi.setProperty(skip_state, "1")) worker.numbers.table.countPassed(place);
 }
 
 fn lookUp(id: u32, found: *const decide.LookUp, now: Moment) abi.Action {
@@ -324,18 +313,4 @@ fn mayHaveChanged() bool {
 fn onUnremembered() void {
     const method = properties.method() orelse "";
     if (!methods.isSafe(method) and mayHaveChanged()) worker.drops.tell(&.{slots.everything});
-}
-
-/// What ext_proc would have said, had it been asked.
-fn report(skipped: *const streams_file.Skipped) void {
-    const name = "cache-status";
-    var upstream: ?[]const u8 = null;
-    var writer: fields.Writer = .{ .bytes = &joined };
-    if (skipped.shown == .standard or skipped.shown == .full) {
-        _ = read(&view, .response_headers) catch return;
-        upstream = view.joined(name, &writer) catch return;
-    }
-    const text = answer.bypassed(skipped.shown, skipped.why, upstream, &chunk) catch return;
-    abi.removeHeader(.response_headers, name);
-    if (text) |said| _ = abi.addHeader(.response_headers, name, said);
 }

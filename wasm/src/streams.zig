@@ -4,11 +4,9 @@ const std = @import("std");
 const marks = @import("marks.zig");
 const slots = @import("slots.zig");
 const store = @import("store.zig");
-const Shown = @import("decide.zig").Shown;
 
+/// Those that are asked for have less room for data than this: the rest is for unsafe requests.
 const max_streams = 4096;
-/// Of these, how many may be of other than unsafe requests: for those there has to be room.
-const max_safe = 3072;
 const max_small = 768;
 const small_bytes = 3 * 1024;
 const max_large = 32;
@@ -22,8 +20,6 @@ pub const Kind = union(enum) {
     asked: Asked,
     /// The request may change what is stored; null where nobody could be asked what.
     unsafe: ?marks.Party,
-    /// Ext_proc was skipped: what it would have said in `cache-status`.
-    skipped: Skipped,
 };
 
 pub const Asked = struct {
@@ -37,8 +33,6 @@ pub const Asked = struct {
     material: u32,
     fill: ?store.Handle = null,
 };
-
-pub const Skipped = struct { shown: Shown, why: []const u8 };
 
 pub const Stream = struct {
     id: u32,
@@ -55,7 +49,6 @@ pub const Streams = struct {
     heads: [heads]u16,
     streams: [max_streams]Stream,
     free: u16,
-    safe: u16,
     small: Rooms(max_small, small_bytes),
     large: Rooms(max_large, large_bytes),
 
@@ -63,7 +56,6 @@ pub const Streams = struct {
         self.heads = @splat(none);
         for (&self.streams, 0..) |*stream, place| stream.next = if (place + 1 < max_streams) @intCast(place + 1) else none;
         self.free = 0;
-        self.safe = 0;
         self.small.init();
         self.large.init();
     }
@@ -82,7 +74,7 @@ pub const Streams = struct {
     /// room for that.
     pub fn ask(self: *Streams, id: u32, plan: u32, asked: Asked, pairs: []const u8, material: []const u8) ?*Stream {
         const bytes = pairs.len + material.len;
-        if (self.safe == max_safe or self.free == none) return null;
+        if (self.free == none) return null;
         const room: u16 = if (bytes <= small_bytes)
             self.small.take() orelse return null
         else if (bytes <= large_bytes)
@@ -102,11 +94,6 @@ pub const Streams = struct {
     /// Remembers an unsafe request; null when there is no room at all.
     pub fn guard(self: *Streams, id: u32, plan: u32, party: ?marks.Party) ?*Stream {
         return self.add(id, plan, .{ .unsafe = party });
-    }
-
-    /// Remembers that ext_proc is skipped; null when there is no room.
-    pub fn skip(self: *Streams, id: u32, plan: u32, skipped: Skipped) ?*Stream {
-        return if (self.safe == max_safe) null else self.add(id, plan, .{ .skipped = skipped });
     }
 
     /// The fields of the request that was asked for.
@@ -132,7 +119,6 @@ pub const Streams = struct {
             link.* = stream.next;
             stream.next = self.free;
             self.free = place;
-            if (stream.kind != .unsafe) self.safe -= 1;
             if (stream.kind == .asked) {
                 if (stream.room < max_small) self.small.give(stream.room) else self.large.give(stream.room - max_small);
             }
@@ -149,7 +135,6 @@ pub const Streams = struct {
         const head = &self.heads[id % heads];
         stream.* = .{ .id = id, .next = head.*, .room = none, .plan = plan, .kind = kind };
         head.* = place;
-        if (kind != .unsafe) self.safe += 1;
         return stream;
     }
 
@@ -214,12 +199,11 @@ test "what is remembered is found until it is forgotten, and room is used again"
         try testing.expect(tested.forget(2) != null);
         try testing.expectEqual(null, tested.forget(2));
     }
-    // Those who are skipped leave room for the unsafe.
+    // Those that are asked for leave room for the unsafe.
     var id: u32 = 0;
-    while (tested.skip(id, 7, .{ .shown = .full, .why = "" })) |_| id += 1;
-    try testing.expectEqual(max_safe, id);
+    while (tested.ask(id, 7, asked, "pairs", "material")) |_| id += 1;
+    try testing.expectEqual(max_small, id);
     while (tested.guard(id, 7, party)) |_| id += 1;
     try testing.expectEqual(max_streams, id);
     while (id > 0) : (id -= 1) try testing.expect(tested.forget(id - 1) != null);
-    try testing.expectEqual(0, tested.safe);
 }

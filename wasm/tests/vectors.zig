@@ -101,7 +101,7 @@ fn write(out: *fields.Writer, bytes: []const u8) !u8 {
         .hand_on => return 0,
         .skip => |skip| {
             try text(out, skip.tag);
-            return if (skip.why == .no_route) 1 else 2;
+            return if (std.mem.eql(u8, skip.tag, known.no_route)) 1 else 2;
         },
         .look_up => |found| {
             try int(out, u16, found.pool);
