@@ -136,6 +136,9 @@ def test_the_filter_is_where_the_envoy_finds_it_that_is_configured():
     bootstrap = run("--json", "--wasm", FILTER, "--socket-dir", "/run/m").output
     assert FILTER in bootstrap
     assert "/run/m/filter.sock" in bootstrap
+    # What is printed may get a filter in front that verifies tokens.
+    for told in (json.dumps(parts), bootstrap):
+        assert r"\"tokens\": true" in told
 
 
 def test_without_another_it_is_the_one_that_comes_with_meshcache(monkeypatch):

@@ -50,6 +50,14 @@ def test_it_stands_behind_what_refuses_and_right_before_ext_proc(options):
     assert clusters == ["meshcache", "origin", "meshcache-filter"]
 
 
+def test_it_asks_for_verified_tokens_where_a_filter_in_front_may_verify_them(options):
+    rbac = HttpFilter(name="rbac", typed_config=pack(Rbac(rules=Rules(action=RbacAction.DENY))))
+    for more, asks in (({}, False), ({"filters_before": (rbac,)}, True), ({"more_before": True}, True)):
+        chain, _ = plain_chain(replace(options, wasm=Path("/m.wasm"), **more))
+        (wasm,) = [item for item in chain if item["name"] == filters.WASM]
+        assert json.loads(wasm["typed_config"]["config"]["configuration"]["value"])["tokens"] is asks
+
+
 def test_without_it_nothing_of_it_is_there(options):
     chain, clusters = plain_chain(options)
     assert "wasm" not in json.dumps(chain)

@@ -174,5 +174,7 @@ def _bootstrap(
         origin_timeout=origin_timeout,
         refresh_clusters=parse_refresh_clusters(refresh_clusters, reserved=ORIGIN_CLUSTER),
         wasm=module,
+        # Whoever prints it may edit it.
+        more_before=True,
     )
     return to_plain(build_bootstrap(options))

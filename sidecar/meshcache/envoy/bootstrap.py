@@ -95,6 +95,8 @@ class BootstrapOptions:
     """The built filter, for a hot tier in Envoy itself; None for none."""
     filters_before: tuple[HttpFilter, ...] = ()
     """Filters in front of the cache, such as RBAC: what they refuse, a hit does not answer."""
+    more_before: bool = False
+    """Whether others may put filters there as well, such as one that verifies tokens."""
     direct_responses: tuple[DirectResponse, ...] = ()
     origin_timeout: float = STREAM_IDLE_TIMEOUT
     """Seconds without a byte from an origin after which Envoy gives up and answers 504, or cuts its answer short."""
@@ -126,7 +128,7 @@ def _main_listener(options: BootstrapOptions) -> Listener:
         chain += filters.cache_filters(
             options.wasm,
             message_timeout=options.message_timeout,
-            tokens=bool(options.filters_before),
+            tokens=options.more_before or bool(options.filters_before),
         )
     chain.append(filters.router())
     routes = [_direct(response) for response in options.direct_responses]

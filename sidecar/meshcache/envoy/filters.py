@@ -84,7 +84,7 @@ WASM = "meshcache.wasm"
 FILTER_CLUSTER = "meshcache-filter"
 """Where it asks the sidecar for its plan, and tells its numbers."""
 PLUGIN_CONFIGURATION = {"cluster": FILTER_CLUSTER}
-"""What the filter is configured with; all else it hears from the sidecar."""
+"""What the filter is configured with everywhere; all that policies decide it hears from the sidecar."""
 VM = "meshcache"
 """One for all workers: by it they find what they share."""
 
