@@ -51,6 +51,21 @@ async def test_what_is_hot_comes_from_envoy(hot, crowd, origin, path):
     assert origin.count(path) == asked
 
 
+async def test_requests_that_are_sent_at_once_are_all_answered(hot, crowd, origin, path):
+    """Envoy answers hits within the call in which it reads; of such answers it lets two wait to be written."""
+    origin.script(path, reply(200, [FRESH], b"x" * 50_000))
+    await crowd.heat(path)
+    request = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{hot.port}\r\n\r\n".encode()
+    last = request.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    reader, writer = await asyncio.open_connection("127.0.0.1", hot.port)
+    writer.write(request * 29 + last)
+    answers = await asyncio.wait_for(reader.read(-1), 20)
+    writer.close()
+    assert answers.count(b"HTTP/1.1 200 OK") == 30
+    assert answers.count(b"tier=wasm") > 20
+    assert answers.count(b"x" * 50_000) == 30
+
+
 async def test_age_counts_from_the_origin(hot, crowd, origin, path):
     origin.script(path, reply(200, [FRESH, ("age", "100")], b"old"))
     await crowd.heat(path)

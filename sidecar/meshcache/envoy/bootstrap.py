@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envoy_data_plane.envoy.config.accesslog.v3 import AccessLogFilter, NotHealthCheckFilter
-from envoy_data_plane.envoy.config.bootstrap.v3 import Admin, Bootstrap, BootstrapStaticResources
+from envoy_data_plane.envoy.config.bootstrap.v3 import (
+    Admin,
+    Bootstrap,
+    BootstrapStaticResources,
+    LayeredRuntime,
+    RuntimeLayer,
+)
 from envoy_data_plane.envoy.config.core.v3 import (
     Address,
     DataSource,
@@ -48,6 +54,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
     ResponseMapper,
 )
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
+from envoy_data_plane.google.protobuf import Struct
 
 from meshcache.envoy import clusters, filters
 from meshcache.envoy.clusters import Origin, pipe, socket_address
@@ -119,7 +126,15 @@ def build_bootstrap(options: BootstrapOptions) -> Bootstrap:
         static_resources=BootstrapStaticResources(
             listeners=[_main_listener(options), _refresh_listener(options)], clusters=cluster_list
         ),
+        layered_runtime=None if options.wasm is None else _PIPELINED,
     )
+
+
+_PIPELINED = LayeredRuntime(
+    layers=[RuntimeLayer(name="pipelined", static_layer=Struct().from_dict({"http": {"max_requests_per_io_cycle": 1}}))]
+)
+"""The filter answers within the call in which a request arrives. A connection on which two such answers have not been
+written when a third request is read, Envoy takes for a flood and closes; so it has to write in between."""
 
 
 def _main_listener(options: BootstrapOptions) -> Listener:
