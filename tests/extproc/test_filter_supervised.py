@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 from envoy_streams import body, request, response
 from filters import PlayedFilter
-from supervised import GOOD, PROCESS, channel_to, conditions, until
+from supervised import GOOD, PROCESS, channel_to, conditions, pids, until
 
 from meshcache.admin.server import EmbeddedServer
 from meshcache.decisions import AskedFor
@@ -200,6 +202,11 @@ async def test_what_is_kept_invalidated_and_purged(bench: Bench) -> None:
         assert done is not None
         assert done.pending == ()
         assert done.acknowledged == ("worker-0", "worker-1", one.name, two.name)
+        # What a worker has made invalid just before it ends, it may not have told any more.
+        os.kill(pids(supervisor)[0], signal.SIGKILL)
+        news = await one.poll(5.0)
+        assert news is not None
+        assert news.labels is None
 
 
 async def test_what_edits_and_decisions_mean_for_filters(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

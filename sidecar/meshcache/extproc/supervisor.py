@@ -383,6 +383,11 @@ class Supervisor:
         snapshot = self._keeper.snapshot
         return self._options.message_timeout(snapshot.lookup_budget(), snapshot.longest_wait())
 
+    def _worker_ended(self) -> None:
+        self._metrics.inc("worker_restarts_total")
+        # What it had made invalid it may not have told any more.
+        self.filters.invalid(None)
+
     def _worker(self, index: int) -> WorkerProcess:
         options = msgspec.structs.replace(
             with_stores(self._options.worker, self._config),
@@ -398,7 +403,7 @@ class Supervisor:
             overlaid=self.overlays.acknowledged,
             plans=lambda: self.filters.plans,
             invalid=lambda invalid: self.filters.invalid(None if invalid.everything else invalid.resources),
-            restarted=lambda: self._metrics.inc("worker_restarts_total"),
+            restarted=self._worker_ended,
             applied=self.purging.applied,
             counted=self.purging.counted,
             log=self._log,
