@@ -16,6 +16,8 @@ BUILDING := hatch_build.py sidecar/meshcache/wasm/building.py sidecar/meshcache/
 ARGS ?=
 # Options for pytest, for example: make test PYTEST_ARGS="-k vary"
 PYTEST_ARGS ?=
+# How many test processes at once; 0 for one that can be debugged (make test JOBS=0 PYTEST_ARGS=--pdb).
+JOBS ?= 2
 
 # Of the compiler of the filter for Envoy; without them every build compiles Zig's library anew.
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.cache/zig
@@ -32,15 +34,18 @@ up: $(VENV)/.base filter ## install what is needed, then start Envoy and meshcac
 
 setup: $(VENV)/.dev filter ## prepare .venv with what the tests and the bench need
 
+# Where PYTEST_ARGS chooses no test of one part, pytest says so by its status 5: an error only where the other has none either.
 test: lint ## linters and every test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "not alone" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS); first=$$?; \
+		[ $$first -eq 0 ] || [ $$first -eq 5 ] || exit $$first; \
+		$(BIN)/python -m pytest -m alone $(PYTEST_ARGS); second=$$?; \
+		[ $$second -eq 5 ] && exit $$first; exit $$second
 
 lint: $(VENV)/.dev filter ## ruff, mypy --strict, zig fmt
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict -p meshcache
+	$(BIN)/mypy --strict -p meshcache -p bench -p conformance -p fuzz -p hot_filter -p model -p proofs -p proxy_wasm -p soak
 	$(BIN)/python -m ziglang fmt --check wasm
-	$(BIN)/mypy --strict -p bench -p conformance -p fuzz -p hot_filter -p model -p proofs -p proxy_wasm -p soak
 
 zig-test: $(VENV)/.dev ## the filter's own tests, in Zig
 	$(BIN)/python -m pytest tests/wasm/test_zig.py $(PYTEST_ARGS)

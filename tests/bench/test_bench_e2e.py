@@ -47,6 +47,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.alone
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")

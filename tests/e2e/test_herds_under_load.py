@@ -12,7 +12,7 @@ import pytest_asyncio
 from herds import SlowStep, herd
 from test_herds import POLICY, SLOTS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.alone]
 
 CLIENTS = int(os.environ.get("HERD_CLIENTS", "300"))
 LONG = 3.0 if CLIENTS > 1000 else 2.0

@@ -13,7 +13,7 @@ from policy_sets import POLICIES, policies
 from running_mesh import POLL, eventually, steady_load, verdict
 from scripted_origin import reply
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.alone]
 
 IN_EFFECT_WITHIN = 1.0
 """Seconds from the edit to the first answer by the new policies, and to the last by the old ones."""

@@ -11,6 +11,7 @@ from meshcache.policy.documents import Documents
 from proofs.swaps import LIFE, Run, files, measure, problems, read_set, swap
 
 
+@pytest.mark.alone
 @pytest.mark.e2e
 async def test_no_request_fails_or_is_decided_by_two_sets() -> None:
     run, told = await measure(20, 200)

@@ -43,6 +43,7 @@ spec:
 )
 
 
+@pytest.mark.alone
 @pytest.mark.e2e
 async def test_workers_have_them_in_milliseconds_and_from_their_start(bench, monkeypatch):
     # Nobody but the test decides.
