@@ -374,7 +374,12 @@ def test_each_hit_counts_once_though_the_process_is_killed_again_and_again(tmp_p
     sequence, hits = 0, 0
     body = b""
     for life in range(KILLS):
-        taking = subprocess.Popen([sys.executable, HELPER, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        taking = subprocess.Popen(
+            [sys.executable, HELPER, tmp_path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
         assert taking.stdin
         assert taking.stdout
         answered, enough = 0, random.randrange(2, 40)
