@@ -150,7 +150,9 @@ class Run:
         until = time.monotonic() + PATIENCE
         while True:
             found = await status(self.folder)
-            if all(worker["generation"] == generation for worker in found["workers"]):
+            # Filters in Envoy are workers too: each answers by the set that it goes by.
+            filters = [one for one in found["filters"] if one["living"]]
+            if all(one["generation"] == generation for one in (*found["workers"], *filters)):
                 return
             if time.monotonic() > until:
                 raise MeasurementError(f"set {generation - 1} was not in effect within {PATIENCE:g} s: {found}")

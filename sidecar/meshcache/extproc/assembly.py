@@ -187,11 +187,11 @@ class Service:
                 self._admit(self._cache.snapshot)
 
     def _admit(self, snapshot: Snapshot) -> None:
-        """Answer for the plans whose policies are in force here; by older ones nothing is kept under a newer plan."""
+        """Answer for the plans of what is in force here alone: by another, what is kept would be judged by two sets."""
         known = frozenset(
             plan.id
             for plan in self._plans.plans
-            if plan.generation <= snapshot.generation and plan.version <= self._overlaid
+            if plan.generation == snapshot.generation and plan.version == self._overlaid
         )
         self._marks.admit(self._plans.secret, known)
 

@@ -218,7 +218,8 @@ class FilterHub:
     @property
     def overlaid(self) -> int | None:
         """The version of overlays that every filter goes by which may answer by itself; None when there is none."""
-        return min((self._goes_by(worker).version for worker in self._registry.living() if worker.plan), default=None)
+        may_answer = (worker for worker in self._registry.living() if worker.plan or worker.planned)
+        return min((self._goes_by(worker).version for worker in may_answer), default=None)
 
     def _goes_by(self, worker: FilterWorker) -> _Told:
         """What that filter has been told last of all that it goes by now: its plan, and what was dropped with it."""
@@ -288,7 +289,7 @@ class FilterHub:
             self._metrics.inc("filter_polls_total", ("refused",))
             return None
         worker.version, worker.entries, worker.bytes = poll.version, poll.entries, poll.bytes
-        worker.step, worker.plan = self._drops.step_of(poll.after), poll.plan
+        worker.step, worker.plan, worker.planned = self._drops.step_of(poll.after), poll.plan, False
         self._progressed()
         loop = asyncio.get_running_loop()
         until = loop.time() + poll.wait
@@ -304,6 +305,7 @@ class FilterHub:
         self._metrics.inc(
             "filter_polls_total", ("refused" if reply is None else "unchanged" if reply.body is None else "news",)
         )
+        worker.planned = reply is not None and reply.body is not None and reply.plan != poll.plan
         return reply
 
     def _reply(self, poll: Poll) -> Reply | None:

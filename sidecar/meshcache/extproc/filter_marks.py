@@ -71,7 +71,8 @@ class FilterMarks:
         """The field that tells the filter what it may keep; None for nothing."""
         if ask is None:
             return None
-        mark = None if grant is None else self._granted(ask, grant)
+        # Since the mark was taken other policies may have been put in force, by which the plan is none any more.
+        mark = None if grant is None or ask.plan not in self._plans else self._granted(ask, grant)
         self._told(ask.why, "nothing" if mark is None else "keep")
         return mark
 

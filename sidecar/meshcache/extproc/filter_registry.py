@@ -33,6 +33,8 @@ class FilterWorker:
     """How much of the drop log it has said to have applied."""
     plan: str = ""
     """Id of the plan it has said to work by; empty for none."""
+    planned: bool = False
+    """Whether it has been sent a plan since: it may answer by that before it says so."""
     entries: int = 0
     bytes: int = 0
 
