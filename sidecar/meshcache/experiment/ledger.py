@@ -65,15 +65,16 @@ FIELDS: Final = (
     "cost_micros",
 )
 """The counters of a bucket, in order; their units are those of `totals.ArmTotals`."""
-_WIDTH: Final = len(FIELDS)
-_STALE: Final = FIELDS.index("stale")
-_ORIGIN_REQUESTS: Final = FIELDS.index("origin_requests")
-_ORIGIN_BYTES: Final = FIELDS.index("origin_bytes")
-_ERRORS: Final = FIELDS.index("errors")
-_LATENCY: Final = FIELDS.index("latency_us")
-_SQUARE: Final = FIELDS.index("latency_square")
-_AGE: Final = FIELDS.index("age_ms")
-_COST: Final = FIELDS.index("cost_micros")
+WIDTH: Final = len(FIELDS)
+"""Counters of a bucket; below, the places of some."""
+STALE: Final = FIELDS.index("stale")
+ORIGIN_REQUESTS: Final = FIELDS.index("origin_requests")
+ORIGIN_BYTES: Final = FIELDS.index("origin_bytes")
+ERRORS: Final = FIELDS.index("errors")
+LATENCY: Final = FIELDS.index("latency_us")
+SQUARE: Final = FIELDS.index("latency_square")
+AGE: Final = FIELDS.index("age_ms")
+COST: Final = FIELDS.index("cost_micros")
 
 _MAGIC: Final = b"MCLEDGER"
 _VERSION: Final = 1
@@ -120,7 +121,7 @@ class Layout(NamedTuple):
         """The layout for so many arms. Raises `ValueError` for none and for too many."""
         if not 0 < arms <= MOST_ARMS:
             raise ValueError(f"an experiment has 1 to {MOST_ARMS} arms, not {arms}")
-        latency = HEAD_BYTES + 8 * arms * BUCKETS * _WIDTH
+        latency = HEAD_BYTES + 8 * arms * BUCKETS * WIDTH
         windows = latency + 8 * arms * BINS
         sample = windows + 8 * arms * BUCKETS * RING
         return cls(arms, HEAD_BYTES, latency, windows, sample, sample + 4 * SAMPLE_BINS)
@@ -204,26 +205,26 @@ class Book:
         spread, place, rest = UNIT.unpack_from(unit)
         row = arm * BUCKETS + spread % BUCKETS
         counters = self._counters
-        at = row * _WIDTH
+        at = row * WIDTH
         counters[at] += 1
         latency = min(seen.latency, HIGHEST)
-        counters[at + _LATENCY] += int(latency * 1e6)
-        counters[at + _SQUARE] += int(latency * latency * 1e6)
+        counters[at + LATENCY] += int(latency * 1e6)
+        counters[at + SQUARE] += int(latency * latency * 1e6)
         tier = seen.tier
         if tier:
             counters[at + tier] += 1
         age = seen.age
         if age:
-            counters[at + _AGE] += int(age * 1000)
+            counters[at + AGE] += int(age * 1000)
         if seen.stale:
-            counters[at + _STALE] += 1
+            counters[at + STALE] += 1
         if seen.origin_requests:
-            counters[at + _ORIGIN_REQUESTS] += seen.origin_requests
-            counters[at + _ORIGIN_BYTES] += seen.origin_bytes
+            counters[at + ORIGIN_REQUESTS] += seen.origin_requests
+            counters[at + ORIGIN_BYTES] += seen.origin_bytes
         if seen.error:
-            counters[at + _ERRORS] += 1
+            counters[at + ERRORS] += 1
         if seen.cost_saved:
-            counters[at + _COST] += round(seen.cost_saved * 1e6)
+            counters[at + COST] += round(seen.cost_saved * 1e6)
         found = bin_of(latency)
         self._latency[arm * BINS + found] += 1
         # One request of the bucket and window.
@@ -248,11 +249,11 @@ class Book:
         arm = exposure.arm
         if not 0 <= arm < self._arms:
             return
-        at = (arm * BUCKETS + UNIT.unpack_from(exposure.unit)[0] % BUCKETS) * _WIDTH
+        at = (arm * BUCKETS + UNIT.unpack_from(exposure.unit)[0] % BUCKETS) * WIDTH
         try:
-            self._counters[at + _ORIGIN_REQUESTS] += requests
-            self._counters[at + _ORIGIN_BYTES] += size
-            self._counters[at + _COST] -= round(cost * 1e6)
+            self._counters[at + ORIGIN_REQUESTS] += requests
+            self._counters[at + ORIGIN_BYTES] += size
+            self._counters[at + COST] -= round(cost * 1e6)
         except (ValueError, OverflowError):
             # As for `count`.
             return

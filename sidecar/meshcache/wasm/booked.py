@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Final
 
 from meshcache.experiment.bins import BINS, bin_of
 from meshcache.experiment.ledger import (
+    AGE,
     BUCKETS,
+    COST,
     DRAW_BITS,
     DRAW_SHIFT,
     FIELDS,
     HEAD_BYTES,
+    LATENCY,
     RING,
+    SQUARE,
+    STALE,
     UNIT,
+    WIDTH,
     WINDOW_SHIFT,
     Layout,
     arms_of,
@@ -30,14 +36,8 @@ if TYPE_CHECKING:
 
     from meshcache.wasm.numbers import ArmCounts
 
-_WIDTH: Final = len(FIELDS)
 _REQUESTS: Final = FIELDS.index("requests")
 _HOT: Final = FIELDS.index("hits_hot")
-_STALE: Final = FIELDS.index("stale")
-_LATENCY: Final = FIELDS.index("latency_us")
-_SQUARE: Final = FIELDS.index("latency_square")
-_AGE: Final = FIELDS.index("age_ms")
-_COST: Final = FIELDS.index("cost_micros")
 _MOST: Final = (1 << 63) - 1
 _RANK: Final = 0xFFFFFF00
 _DRAWS: Final = 1 << DRAW_BITS
@@ -118,15 +118,15 @@ class Words:
     def _add(self, bucket: int, sums: list[int], window: int, cost: int) -> None:
         """Add a bucket's sums: requests, stale, latency, square, age; then the lowest draw, and its latency."""
         requests, stale, latency, square, age, drawn, sampled_us = sums
-        at = self._counters + bucket * _WIDTH
+        at = self._counters + bucket * WIDTH
         for field, by in (
             (_REQUESTS, requests),
             (_HOT, requests),
-            (_STALE, stale),
-            (_LATENCY, latency),
-            (_SQUARE, square),
-            (_AGE, age),
-            (_COST, requests * cost),
+            (STALE, stale),
+            (LATENCY, latency),
+            (SQUARE, square),
+            (AGE, age),
+            (COST, requests * cost),
         ):
             self._increase(at + field, by)
         word = window << WINDOW_SHIFT | drawn << DRAW_SHIFT | bin_of(sampled_us * 1e-6)

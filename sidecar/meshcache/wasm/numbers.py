@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from meshcache.experiment.bins import BINS
+from meshcache.experiment.bins import BINS, HIGHEST
 from meshcache.wasm.tags import ExperimentTag, PlainTag, decode_experiment, decode_plain
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 MOST_BATCH_BYTES: Final = 2 << 20
 """The longest batch that is read; the filter's longest have 1.6 MiB."""
-HIGHEST_US: Final = 1_000_000_000
+HIGHEST_US: Final = int(HIGHEST * 1e6)
 """Microseconds; a latency above it counts as this, as in a worker's book."""
 
 _MAGIC: Final = b"MCN1"
