@@ -62,3 +62,25 @@ spec:
     - {{name: one, policyRef: {{name: p}}, weight: 1}}
     - {{name: two, policyRef: {{name: {second}}}, weight: 0, force: [{{header: x-canary, exact: v2}}]}}
 """
+
+
+def experiment_and_off(candidate: str = "p") -> str:
+    """Beside `policies`: a route with an experiment whose arm two is under `candidate`, and one that is not cached."""
+    return f"""
+kind: CacheExperiment
+metadata: {{name: e}}
+spec:
+  routeRef: {{name: tested}}
+  unit: [{{header: x-user-id}}]
+  arms:
+    - {{name: one, policyRef: {{name: p}}, weight: 1}}
+    - {{name: two, policyRef: {{name: {candidate}}}, weight: 1, force: [{{header: x-canary, exact: v2}}]}}
+---
+kind: CacheRoute
+metadata: {{name: tested}}
+spec: {{match: [{{path: {{prefix: /tested}}}}], policyRef: {{name: p}}}}
+---
+kind: CacheRoute
+metadata: {{name: off}}
+spec: {{match: [{{path: {{prefix: /off}}}}]}}
+"""

@@ -32,7 +32,7 @@ from hot_filter.requests import (
 from hot_filter.world import Life
 from meshcache.experiment.overlay import Overlay, Phase
 from meshcache.policy.snapshot import Snapshot
-from policy_texts import compiled, policies
+from policy_texts import compiled, experiment_and_off, policies
 from proxy_wasm import Pairs
 
 Asked = tuple[str, str, str, list[tuple[str, str]]]
@@ -43,24 +43,7 @@ EXPERIMENT = """
 kind: CachePolicy
 metadata: {name: q}
 spec: {key: {headers: [accept-language]}}
----
-kind: CacheExperiment
-metadata: {name: e}
-spec:
-  routeRef: {name: tested}
-  unit: [{header: x-user-id}]
-  arms:
-    - {name: one, policyRef: {name: p}, weight: 1}
-    - {name: two, policyRef: {name: q}, weight: 1, force: [{header: x-canary, exact: v2}]}
----
-kind: CacheRoute
-metadata: {name: tested}
-spec: {match: [{path: {prefix: /tested}}], policyRef: {name: p}}
----
-kind: CacheRoute
-metadata: {name: off}
-spec: {match: [{path: {prefix: /off}}]}
-"""
+---""" + experiment_and_off("q")
 TEXTS = (
     policies(),
     policies(more=EXPERIMENT),

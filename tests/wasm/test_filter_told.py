@@ -12,26 +12,9 @@ from hot_filter import Manner, World
 from hot_filter.world import Life
 from meshcache.experiment.overlay import Overlay, Phase
 from meshcache.policy.snapshot import Snapshot
-from policy_texts import compiled, policies
+from policy_texts import compiled, experiment_and_off, policies
 
-EXPERIMENT = """
-kind: CacheExperiment
-metadata: {name: e}
-spec:
-  routeRef: {name: tested}
-  unit: [{header: x-user-id}]
-  arms:
-    - {name: one, policyRef: {name: p}, weight: 1}
-    - {name: two, policyRef: {name: p}, weight: 1, force: [{header: x-canary, exact: v2}]}
----
-kind: CacheRoute
-metadata: {name: tested}
-spec: {match: [{path: {prefix: /tested}}], policyRef: {name: p}}
----
-kind: CacheRoute
-metadata: {name: off}
-spec: {match: [{path: {prefix: /off}}]}
-"""
+EXPERIMENT = experiment_and_off()
 HISTORIES = int(os.environ.get("FILTER_HISTORIES", "8"))
 STEPS = 250
 PATHS = ("/a", "/tested/a", "/tested/b", "/tested/b", "/off/a")
