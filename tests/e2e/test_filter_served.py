@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 
 import pytest
 import pytest_asyncio
@@ -64,6 +66,27 @@ async def test_requests_that_are_sent_at_once_are_all_answered(hot, crowd, origi
     assert answers.count(b"HTTP/1.1 200 OK") == 30
     assert answers.count(b"tier=wasm") > 20
     assert answers.count(b"x" * 50_000) == 30
+
+
+async def test_clients_that_leave_keep_nothing_from_being_refreshed(hot, crowd, origin, name):
+    """The sidecar sees nothing of a request whose client has left by the time that Envoy sends it on."""
+    path = f"/stale/{name}"
+    origin.script(path, reply(200, [("cache-control", "max-age=1")], b"old"))
+    await crowd.heat(path)
+    origin.script(path, reply(200, [FRESH], b"new"))
+    await asyncio.sleep(1.1)
+    for _ in range(4 * len(crowd.clients)):
+        with socket.create_connection(("127.0.0.1", hot.port)) as leaving:
+            leaving.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{hot.port}\r\n\r\n".encode())
+    assert origin.count(path) == 0
+    began = time.monotonic()
+
+    async def refreshed():
+        return {answer.text for answer in await crowd.get(path)} == {"new"}
+
+    assert await eventually(refreshed)
+    # Nobody had to wait for the second to pass in which they would have been the ones that are handed on.
+    assert time.monotonic() - began < 0.9
 
 
 async def test_age_counts_from_the_origin(hot, crowd, origin, path):

@@ -131,6 +131,27 @@ def test_a_popular_answer_is_renewed_before_it_is_stale(world: World) -> None:
     assert [exchange.ask.why for exchange in asked if exchange.ask is not None] == ["renew"]
 
 
+@pytest.mark.parametrize("life", [Life(fresh=1, stale=30), Life(fresh=30, renew=1)], ids=["stale", "renew"])
+@pytest.mark.parametrize("begun", [False, True], ids=["before the answer", "in the middle of it"])
+def test_a_client_that_leaves_keeps_no_answer_from_being_refreshed(world: World, life: Life, begun: bool) -> None:
+    """Whether the sidecar has seen his request, nobody knows: the next one is handed on."""
+    world.get("/a", life=life)
+    assert world.request("/a").reply is not None
+    world.envoy.advance(2)
+    for _ in range(3):
+        leaving = world.request("/a")
+        assert leaving.ask is not None
+        assert world.request("/a").reply is not None
+        if begun:
+            leaving.begin_answer(life=Life())
+        leaving.abandon()
+    staying = world.request("/a")
+    assert staying.ask is not None
+    # Who has got his answer from the sidecar has done what he was handed on for.
+    staying.answer()
+    assert world.request("/a").reply is not None
+
+
 def test_requests_by_head_keep_no_answer_from_being_renewed(world: World) -> None:
     """They bring nothing to keep, so the one that is handed on each second must be another."""
     world.get("/a", life=Life(fresh=4, stale=30, renew=2))

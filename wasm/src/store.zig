@@ -274,6 +274,17 @@ pub const Store = struct {
         if (self.fills.get(handle)) |fill| self.giveUp(fill);
     }
 
+    /// Has the next request handed on that is for an entry of this hash, as if none had been.
+    pub fn handOnAgain(self: *Store, key_hash: u64) void {
+        if (self.tables == 0) return;
+        var ref = self.index.head(self.memory, key_hash).*;
+        while (ref != 0) {
+            const entry = Entry.get(self.memory, ref);
+            if (entry.hash == key_hash) entry.handed_on = 0;
+            ref = entry.link;
+        }
+    }
+
     /// Does some of what a new plan has left to do: empties pools that have more than their share, moves buckets. For times
     /// when nobody waits; `steps` of 1000 take a fraction of a millisecond.
     pub fn tend(self: *Store, now_ms: i64, steps: u32) void {

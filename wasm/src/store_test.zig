@@ -352,6 +352,12 @@ test "one request a second is handed on" {
     // A clock that goes back does not stop it until it is there again.
     try expect(hit.handOn(100));
     try expect(!hit.handOn(200));
+    try expect(hit.handOn(7000));
+    fixture.store.handOnAgain(fixture.store.hash("b"));
+    try expect(!hit.handOn(7001));
+    fixture.store.handOnAgain(fixture.store.hash("a"));
+    try expect(hit.handOn(7002));
+    try expect(!hit.handOn(7003));
 }
 
 test "as small and as large as a budget can be" {

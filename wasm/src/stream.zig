@@ -104,8 +104,12 @@ pub fn onTrailers(id: u32) void {
     commit(id);
 }
 
-/// The stream is over, however it ended: what has not come to its end is thrown away.
+/// The stream is over, however it ended: what has not come to its end is thrown away. If it was handed on for an entry's
+/// sake, nothing may have come of that, and the next one is handed on at once: else who leaves again and again would keep the
+/// entry from ever being refreshed.
 pub fn onDelete(id: u32) void {
+    const stream = worker.streams.get(id) orelse return;
+    if (stream.kind == .asked) worker.store.handOnAgain(stream.kind.asked.hash);
     forget(id);
 }
 
