@@ -170,6 +170,16 @@ def test_requests_by_head_keep_no_answer_from_being_renewed(world: World) -> Non
     assert world.request("/a").reply is not None
 
 
+def test_of_two_answers_under_way_the_newer_one_is_kept(world: World) -> None:
+    slow, fast = world.request("/a"), world.request("/a")
+    slow.begin_answer(life=Life())
+    fast.answer(life=Life())
+    slow.end_answer()
+    stored = world.get("/a").stored
+    assert stored is not None
+    assert stored.serial == fast.serial
+
+
 def test_after_its_time_it_is_gone(world: World) -> None:
     world.get("/a", life=Life(fresh=1, stale=1))
     world.envoy.advance(1.5)

@@ -30,6 +30,7 @@ const Fixture = struct {
             .material = "key",
             .pool = store_file.common,
             .born = self.drops.now(),
+            .stream = 0,
             .times = .{ .birth = born, .fresh_until = born + 60_000, .stale_until = born + 90_000, .drop_at = born + 99_000, .renew_at = 0 },
             .status = status,
             .flags = flags,

@@ -10,6 +10,7 @@ const s3fifo = @import("s3fifo.zig");
 const shares_file = @import("shares.zig");
 const slots = @import("slots.zig");
 const store_file = @import("store.zig");
+const succession = @import("succession.zig");
 const variant = @import("variant.zig");
 
 const Answer = store_file.Answer;
@@ -32,7 +33,9 @@ pub fn begin(store: *Store, answer: *const Answer) Refusal!fills.Handle {
     if (count > pool.limit) return error.TooLarge;
     for (&store.fills.places) |*fill| {
         if (fill.entry == 0 or !same(store.memory, fill.entry, answer)) continue;
-        if (!fill.idle(store.now)) return error.Same;
+        const other = Entry.get(store.memory, fill.entry);
+        // A newer answer need not wait for an older one, which would not be kept for long.
+        if (!fill.idle(store.now) and !succession.isOlder(other.stream, other.times.birth, answer.stream, answer.times.birth)) return error.Same;
         store.giveUp(fill);
     }
     if (!spare(store, pool, count)) return error.Busy;
@@ -161,6 +164,7 @@ fn start(entry: *Entry, answer: *const Answer, shape: *const Shape, pool: u16) v
         .newer = 0,
         .times = answer.times,
         .born = answer.born,
+        .stream = answer.stream,
         .handed_on = 0,
         .uses = 0,
         .material = @intCast(answer.material.len),

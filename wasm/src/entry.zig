@@ -60,6 +60,8 @@ pub const Entry = extern struct {
     born: u64,
     /// When a request was last handed on for its sake, milliseconds since 1970.
     handed_on: i64,
+    /// Which stream has asked for it.
+    stream: u32,
     /// Answers that it has given, up to the largest number.
     uses: u32,
     material: u32,

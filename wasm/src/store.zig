@@ -16,6 +16,7 @@ const memory_file = @import("memory.zig");
 const s3fifo = @import("s3fifo.zig");
 const shares_file = @import("shares.zig");
 const slots_file = @import("slots.zig");
+const succession = @import("succession.zig");
 const variant = @import("variant.zig");
 
 const Blocks = blocks_file.Blocks;
@@ -52,6 +53,8 @@ pub const Answer = struct {
     pool: u16,
     /// The clock of drops when the request began.
     born: slots_file.Born,
+    /// Number of the request's stream; later requests have later ones.
+    stream: u32,
     times: Times,
     status: u16,
     flags: u16,
@@ -92,10 +95,6 @@ pub const Statistics = struct {
     aborts: u64 = 0,
 };
 
-/// Entries of one bucket; beyond that the last one goes, so that whatever hashes are made, a look-up ends.
-const max_chain = 64;
-/// Entries of one key that differ in what they vary on.
-const max_variants = 4;
 /// Entries that may have to go for one block before the attempt is given up: a pool that was made smaller is emptied in
 /// steps.
 const max_victims = 32;
@@ -243,7 +242,8 @@ pub const Store = struct {
     }
 
     /// Makes the answer one that is found, in the place of an older one for the same requests. False when it is not
-    /// kept: it was given up before, is shorter than announced, or something it depends on was dropped since its request began.
+    /// kept: it was given up before, is shorter than announced, something it depends on was dropped since its request began,
+    /// or a newer one has been faster.
     pub fn commit(self: *Store, handle: Handle, drops: *const Slots) bool {
         const fill = self.fills.get(handle) orelse return false;
         const ref = fill.entry;
@@ -254,12 +254,16 @@ pub const Store = struct {
             self.giveUp(fill);
             return false;
         }
+        const standing = succession.replace(self, ref, entry) catch {
+            self.giveUp(fill);
+            return false;
+        };
         entry.last = fill.last;
         pool.filling -= entry.blocks;
         pool.fills -= 1;
         self.fills.end(fill);
 
-        pool.insert(self.memory, ref, self.replace(ref, entry));
+        pool.insert(self.memory, ref, standing);
         const head = self.index.head(self.memory, entry.hash);
         entry.link = head.*;
         head.* = ref;
@@ -346,7 +350,7 @@ pub const Store = struct {
     }
 
     /// Takes the entry that `link` leads to out of everything.
-    fn remove(self: *Store, link: *Ref) void {
+    pub fn remove(self: *Store, link: *Ref) void {
         const ref = link.*;
         const entry = Entry.get(self.memory, ref);
         link.* = entry.link;
@@ -366,40 +370,6 @@ pub const Store = struct {
         self.blocks.give(fill.entry, fill.last, entry.blocks);
         self.fills.end(fill);
         self.statistics.aborts += 1;
-    }
-
-    /// Removes what a new entry takes the place of: the one that answers the same requests, and those of the same key that
-    /// vary on other fields, since the origin has changed its mind about what matters. The oldest of too many goes as well.
-    /// Gives where the new one is to stand.
-    fn replace(self: *Store, ref: Ref, entry: *Entry) ?s3fifo.Standing {
-        var standing: ?s3fifo.Standing = null;
-        var variants: usize = 1;
-        var length: usize = 1;
-        var link = self.index.head(self.memory, entry.hash);
-        while (link.* != 0) {
-            const other = Entry.get(self.memory, link.*);
-            var takes_place = length >= max_chain;
-            if (other.hash == entry.hash and variant.sameMaterial(self.memory, ref, link.*)) {
-                switch (variant.compare(self.memory, ref, link.*)) {
-                    .same => {
-                        standing = .{ .place = other.place, .frequency = other.frequency };
-                        takes_place = true;
-                    },
-                    .other_names => takes_place = true,
-                    .other_values => {
-                        variants += 1;
-                        if (variants > max_variants) takes_place = true;
-                    },
-                }
-            }
-            if (takes_place) {
-                self.remove(link);
-                continue;
-            }
-            length += 1;
-            link = &other.link;
-        }
-        return standing;
     }
 
     /// Moves buckets to the table in use, and makes blocks of the one before when it is empty.

@@ -114,6 +114,7 @@ const History = struct {
             .material = material,
             .pool = if (self.random.uintLessThan(u8, 20) == 0) store_file.common else @intCast(number % 5),
             .born = self.drops.now(),
+            .stream = self.version,
             .times = .{ .birth = self.version, .fresh_until = 0, .stale_until = 0, .drop_at = drop_at, .renew_at = 0 },
             .status = 200,
             .flags = 0,
@@ -133,7 +134,7 @@ const History = struct {
         } });
     }
 
-    fn go(self: *History) void {
+    fn go(self: *History) !void {
         if (self.arriving.items.len == 0) return;
         const at = self.random.uintLessThan(usize, self.arriving.items.len);
         const fill = &self.arriving.items[at];
@@ -146,9 +147,22 @@ const History = struct {
                 return;
             }
         } else if (self.random.uintLessThan(u8, 10) > 0) {
-            if (self.store.commit(fill.handle, self.drops)) self.keep(fill);
+            const newer = self.isHeldNewer(fill);
+            if (self.store.commit(fill.handle, self.drops)) {
+                try testing.expect(!newer);
+                self.keep(fill);
+            }
         } else self.store.abort(fill.handle);
         _ = self.arriving.swapRemove(at);
+    }
+
+    /// Whether what answers the request of `fill` was asked for after it.
+    fn isHeldNewer(self: *History, fill: *const Arriving) bool {
+        var buffer: [900]u8 = undefined;
+        const material = self.key(fill.key, &buffer);
+        const request: Request = .{ .value = fill.value };
+        const hit = self.store.find(self.store.hash(material), material, request, self.now, self.drops) orelse return false;
+        return hit.entry.times.birth > fill.kept.version;
     }
 
     fn keep(self: *History, fill: *const Arriving) void {
@@ -182,7 +196,7 @@ const History = struct {
             switch (self.random.uintLessThan(u16, 1000)) {
                 0...299 => try self.find(),
                 300...449 => try self.begin(),
-                450...984 => self.go(),
+                450...984 => try self.go(),
                 985...994 => self.drops.drop(1 + self.random.uintLessThan(u64, 1000)),
                 995 => if (self.random.uintLessThan(u8, 20) == 0) self.drops.dropAll(),
                 996 => self.store.tend(self.now, 20),

@@ -33,6 +33,8 @@ const Given = struct {
     vary: []const Varied = &.{},
     labels: []const u64 = &.{},
     drop_at: i64 = 1_000_000,
+    stream: u32 = 0,
+    birth: i64 = 0,
 };
 
 /// A store, its memory, and a clock to set.
@@ -62,7 +64,8 @@ const Fixture = struct {
             .material = given.key,
             .pool = given.pool,
             .born = self.drops.now(),
-            .times = .{ .birth = 0, .fresh_until = 0, .stale_until = 0, .drop_at = given.drop_at, .renew_at = 0 },
+            .stream = given.stream,
+            .times = .{ .birth = given.birth, .fresh_until = 0, .stale_until = 0, .drop_at = given.drop_at, .renew_at = 0 },
             .status = 200,
             .flags = 0,
             .fields = &.{ .{ .name = "x-empty", .value = "" }, .{ .name = "etag", .value = "\"a\"" } },
@@ -200,6 +203,40 @@ test "one fill for a key, unless nothing comes any more" {
     try expect(fixture.store.commit(second, &fixture.drops));
     fixture.store.abort(other);
     try expectEqual(1, fixture.store.stats().entries);
+}
+
+test "of two answers the newer one stays, whichever ends first" {
+    const fixture = try Fixture.make(4 * mib, &.{});
+    defer fixture.done();
+    const last = std.math.maxInt(u32);
+    const vary: []const Varied = &.{.{ .name = "accept", .value = null }};
+    const Case = struct { older: Given, newer: Given, stays: bool = true };
+    for ([_]Case{
+        .{ .older = .{ .key = "a", .stream = 1 }, .newer = .{ .key = "a", .stream = 2, .birth = 5 } },
+        .{ .older = .{ .key = "b", .stream = last }, .newer = .{ .key = "b", .stream = 0 } },
+        .{ .older = .{ .key = "c", .stream = 1, .vary = vary }, .newer = .{ .key = "c", .stream = 2 } },
+        .{ .older = .{ .key = "d", .stream = 1, .vary = vary }, .newer = .{ .key = "d", .stream = 2, .vary = vary } },
+        // By its birth it is the newer one.
+        .{ .older = .{ .key = "e", .stream = 1, .birth = 6 }, .newer = .{ .key = "e", .stream = 2, .birth = 5 }, .stays = false },
+        // For other requests.
+        .{ .older = .{ .key = "f", .stream = 1 }, .newer = .{ .key = "f2", .hash = 7, .stream = 2 }, .stays = false },
+    }) |case| {
+        const late = try fixture.begin(case.older);
+        // The one that came first gives way to one with the same key, and is kept where that is for other requests.
+        if (fixture.begin(case.newer)) |handle| {
+            try expect(fixture.store.append(handle, "newer"));
+            try expect(fixture.store.commit(handle, &fixture.drops));
+        } else |refusal| try expectEqual(error.Same, refusal);
+        const kept = fixture.store.append(late, "older") and fixture.store.commit(late, &fixture.drops);
+        try expectEqual(!case.stays, kept);
+        const found = fixture.find(case.older.key).?;
+        try std.testing.expectEqualStrings(if (case.stays) "newer" else "older", found.body());
+    }
+    // It had come whole before the head of the older one.
+    try fixture.put(.{ .key = "g", .stream = 2 });
+    const late = try fixture.begin(.{ .key = "g", .stream = 1 });
+    try expect(!fixture.store.commit(late, &fixture.drops));
+    try fixture.put(.{ .key = "g", .stream = 3 });
 }
 
 test "so many fills at once, and so much of a pool" {

@@ -255,6 +255,7 @@ fn begin(stream: *const streams_file.Stream, asked: *const streams_file.Asked) ?
         .material = worker.streams.materialOf(stream),
         .pool = asked.pool,
         .born = asked.born,
+        .stream = stream.id,
         .times = .{
             .birth = keep.birth,
             .fresh_until = keep.fresh_until,

@@ -158,6 +158,7 @@ fn begin(hash: u64, key: []const u8, pool: u16, length: u32, announced: ?u64) !s
         .material = key,
         .pool = pool,
         .born = drops.now(),
+        .stream = 0,
         .times = .{ .birth = length, .fresh_until = 0, .stale_until = 0, .drop_at = now + 3_600_000, .renew_at = 0 },
         .status = 200,
         .flags = 0,
