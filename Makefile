@@ -64,7 +64,7 @@ proofs: $(VENV)/.dev filter ## the long forms of what must hold, an hour (PARTS=
 	@PYTHONPATH=.:tests $(BIN)/python -m proofs
 
 soak: $(VENV)/.dev filter ## a million requests with clients and an origin that misbehave: nothing grows (REQUESTS, SECONDS); WASM=10000000: instead, so many requests to the hot tier in Envoy; SWAPS=10000: so many policy sets under load
-	@PYTHONPATH=.:tests $(BIN)/python -m $(if $(WASM),soak.hot,$(if $(SWAPS),proofs.swaps,soak))
+	@PYTHONPATH=.:tests $(BIN)/python -m $(if $(SWAPS),proofs.swaps,soak)
 
 constraints: ## pin the newest versions that pyproject.toml allows into constraints.txt
 	rm -rf .venv-constraints

@@ -287,6 +287,24 @@ async def test_figures_that_make_no_sense_are_nothing(tmp_path: Path) -> None:
         assert made.hub.status[0].version == "1.2.0"
 
 
+async def test_fills_and_evictions_are_counted_once(tmp_path: Path) -> None:
+    async with filtering(compiled(ONE), tmp_path) as made:
+        one, other = made.filters
+
+        async def told(filter_: PlayedFilter, fills: int, evictions: int) -> tuple[float, float]:
+            await filter_.ask(fills=str(fills), evictions=str(evictions))
+            return made.counted("filter_fills_total"), made.counted("filter_evictions_total")
+
+        # What it had counted before it was first heard of is in the metrics of the sidecar before.
+        assert await told(one, 1000, 500) == (0, 0)
+        assert await told(one, 1007, 502) == (7, 2)
+        assert await told(one, 1007, 502) == (7, 2)
+        assert await told(other, 0, 0) == (7, 2)
+        assert await told(other, 3, 1) == (10, 3)
+        assert await told(one, 1008, 502) == (11, 3)
+        assert await told(one, 0, 0) == (11, 3)
+
+
 async def test_counts_go_to_who_takes_them(tmp_path: Path) -> None:
     async with filtering(compiled(ONE), tmp_path) as made:
         one, _ = made.filters

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from soak.mix import CACHE_CONTROL, body_of, large_size
+
+if TYPE_CHECKING:
+    import socket
 
 SLOW_SECONDS: Final = 0.05
 _HALF: Final = 200
@@ -73,8 +76,6 @@ def whole(method: str, path: str, kind: str, rest: str, fields: dict[str, str]) 
     return "\r\n".join(["HTTP/1.1 200 x", *head]).encode() + b"\r\n\r\n" + sent
 
 
-async def start() -> tuple[asyncio.Server, int]:
-    """A listening origin and its port on the loopback address."""
-    server = await asyncio.get_running_loop().create_server(OriginProtocol, "127.0.0.1", 0, backlog=1024)
-    port: int = server.sockets[0].getsockname()[1]
-    return server, port
+async def start(listening: socket.socket) -> asyncio.Server:
+    """An origin that serves what comes there."""
+    return await asyncio.get_running_loop().create_server(OriginProtocol, sock=listening)

@@ -4,40 +4,95 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from soak.hot import Origin, Settings, Watcher, judge, vm_sizes
-from soak.sizes import LARGEST, SMALLEST, body_of, size_of, version_in
+from soak.hot import Counted, Settings, judge, vm_sizes
+from soak.hot_origin import Origin
+from soak.sizes import LARGEST, SMALLEST, body_of, number_of, size_of, version_in
+from soak.watcher import Known, Watcher
 
+ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
-SETTINGS = Settings(100, 10, 16 * MIB, 100, 1)
+SETTINGS = Settings(1000, 10, 16 * MIB, 100, 1)
 
 
-def judged(watcher: Watcher, sizes: list[int], done: int = 100) -> list[str]:
-    problems: list[str] = judge(SETTINGS, [watcher], [sizes], [MIB], done, 1.0, Origin())["problems"]
+def watcher(**more: Any) -> Watcher:
+    return Watcher(0, 100, 1, Known(Counter()), **{"answers": 10, "made": 3, **more})
+
+
+def judged(
+    one: Watcher | None = None,
+    sizes: tuple[int, ...] = (17, 17),
+    own: tuple[int, ...] = (50, 60, 60, 61),
+    done: int = 1000,
+    made: int = 3,
+    **counted: int,
+) -> list[str]:
+    origin = Origin(asked=10, made=made)
+    numbers = Counted(**{"fills": 30, "evictions": 20, "hits": 990, **counted})
+    looks = [[size * MIB for size in sizes]]
+    found = judge(SETTINGS, [one or watcher()], looks, [size * MIB for size in own], done, 1.0, origin, numbers)
+    problems: list[str] = found["problems"]
     return problems
 
 
 def test_what_is_a_problem() -> None:
-    well = Watcher("", 100, 1, Counter(), answers=10, hot=9)
-    assert judged(well, [17 * MIB, 17 * MIB]) == []
-    assert judged(well, [22 * MIB, 17 * MIB]) == ["a VM has 22.0 MiB, more than 17.6"]
-    assert judged(well, [17 * MIB], done=99) == ["only 99 of 100 requests were made"]
-    assert judged(Watcher("", 100, 1, Counter(), answers=10, hot=1), []) == ["only 10% were answered by the filter"]
-    assert judged(Watcher("", 100, 1, Counter(), answers=9, hot=9, wrong=["x"]), []) == ["wrong: x"]
+    assert judged() == []
+    assert judged(sizes=(22, 17)) == ["a VM has 22.0 MiB, more than 17.6"]
+    assert judged(own=(40, 50, 50, 56)) == ["Envoy grew by 12.0%"]
+    assert judged(done=999) == ["only 999 of 1000 requests were made"]
+    assert judged(hits=101) == ["only 10% were answered by the filter"]
+    assert judged(evictions=9) == ["only 9 evictions, too few to tell anything"]
+    assert judged(watcher(wrong=["x"])) == ["wrong: x"]
+    assert judged(watcher(made=0), made=0) == ["nothing was changed by a POST"]
+
+
+def test_what_is_made_and_told_has_to_agree() -> None:
+    # A client that is stopped may not hear of what it had made last.
+    assert judged(made=4) == []
+    assert judged(made=5) == ["the origin has made 5 versions, clients were told of 3"]
+    assert judged(made=2) == ["the origin has made 2 versions, clients were told of 3"]
+
+
+def test_a_watcher_knows_what_is_wrong() -> None:
+    one = watcher()
+    head = b"HTTP/1.1 200 OK\r\ncache-status: meshcache; hit; detail=tier=wasm\r\n\r\n"
+    one._got("/hot/7", 3, head, body_of("/hot/7", 3))
+    one._got("/hot/7", 3, head.replace(b"wasm", b"hot"), body_of("/hot/7", 4))
+    assert (one.answers, one.hot, one.wrong) == (12, 1, [])
+    one._got("/hot/7", 3, head, body_of("/hot/7", 2))
+    one._got("/hot/7", 3, head, body_of("/hot/8", 3))
+    one._got("/hot/7", 3, head.replace(b"200", b"503"), body_of("/hot/7", 3))
+    assert one.wrong == ["GET /hot/7: 200, 2 for 3", "GET /hot/7: 200, None for 3", "GET /hot/7: 503, 3 for 3"]
 
 
 def test_objects_are_of_all_sizes() -> None:
-    sizes = [size_of(number) for number in range(1, 2000)]
-    assert min(sizes) < 2 * SMALLEST
-    assert max(sizes) > LARGEST * 0.9
-    assert 0.2 < sum(size < 1000 for size in sizes) / len(sizes) < 0.6
+    for version in range(3):
+        sizes = [size_of(number, version) for number in range(2000)]
+        assert min(sizes) < 2 * SMALLEST
+        assert max(sizes) > LARGEST * 0.9
+        assert 0.4 < sum(size < 1000 for size in sizes) / len(sizes) < 0.8
+
+
+def test_some_objects_are_asked_for_far_more_often_and_it_moves_on() -> None:
+    rng = random.Random(1)
+    shares = [rng.random() for _ in range(20_000)]
+    asked = Counter(number_of(share, 3000, 0) for share in shares)
+    assert 0.27 < asked[0] / len(shares) < 0.31
+    assert 0.02 < sum(count for number, count in asked.items() if number >= 1000) / len(shares) < 0.06
+    assert set(asked) < set(range(3000))
+    assert Counter((number_of(share, 3000, 2990) - 2990) % 3000 for share in shares) == asked
+    assert number_of(1 - 2**-53, 3000, 0) in range(3000)
 
 
 def test_a_body_says_what_it_is() -> None:
@@ -53,16 +108,45 @@ def test_a_process_without_webassembly_has_no_vm() -> None:
         process.kill()
 
 
+def start(**environment: str) -> subprocess.Popen[str]:
+    paths = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT), str(ROOT / "tests")])
+    return subprocess.Popen(
+        [sys.executable, "-m", "soak"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def left_running() -> list[bytes]:
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    return [line for line in lines if b"mc-hot-" in line]
+
+
 @pytest.mark.e2e
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_short_soak() -> None:
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{root}:{root / 'tests'}"}
-    environment |= {"WASM": "2000", "SECONDS": "10", "BUDGET": "12", "OBJECTS": "500", "ROUND": "2"}
-    done = subprocess.run(
-        [sys.executable, "-m", "soak.hot"], cwd=root, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    process = start(WASM="2000", SECONDS="30", BUDGET="9", OBJECTS="3000", ROUND="2")
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    found = json.loads(output.splitlines()[-1])
     assert found["problems"] == []
     assert found["watched"] > 100
+    assert found["originAsked"] <= found["requests"] + found["watched"] - found["hits"]
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+@pytest.mark.parametrize("seconds", [0.2, 1.5])
+def test_an_interrupted_start_ends_in_one_line_and_leaves_nothing_running(seconds: float) -> None:
+    process = start(WASM="1000000")
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
+    assert output == ""
+    assert errors.splitlines()[-1] == "soak: interrupted"
+    assert "Traceback" not in errors
+    assert left_running() == []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from soak.__main__ import Settings, Soak
+from soak.misbehaving import Settings, Soak
 from soak.mix import End, Mix
 from soak.resident import Resident, resident
 

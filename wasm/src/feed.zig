@@ -122,6 +122,10 @@ fn putPath(out: *fields.Writer) error{NoRoom}!void {
     try out.decimal(statistics.entries);
     try out.put("&bytes=");
     try out.decimal(statistics.bytes);
+    try out.put("&fills=");
+    try out.decimal(statistics.commits);
+    try out.put("&evictions=");
+    try out.decimal(statistics.evictions);
 }
 
 /// An id of a plan as an entity tag.

@@ -45,6 +45,10 @@ class Poll(NamedTuple):
     version: str
     entries: int
     bytes: int
+    fills: int
+    """Answers that it has taken into its memory since it began."""
+    evictions: int
+    """Those of them that had to go for others."""
 
 
 class Reply(NamedTuple):
@@ -124,6 +128,8 @@ def poll_of(request: Request) -> Poll | str:
         version=version if _VERSION.fullmatch(version) else "",
         entries=_count(query.get("entries", "")),
         bytes=_count(query.get("bytes", "")),
+        fills=_count(query.get("fills", "")),
+        evictions=_count(query.get("evictions", "")),
     )
 
 

@@ -289,6 +289,9 @@ class FilterHub:
             self._metrics.inc("filter_polls_total", ("refused",))
             return None
         worker.version, worker.entries, worker.bytes = poll.version, poll.entries, poll.bytes
+        fills, evictions = worker.more(poll.fills, poll.evictions)
+        self._metrics.inc("filter_fills_total", (), fills)
+        self._metrics.inc("filter_evictions_total", (), evictions)
         worker.step, worker.plan, worker.planned = self._drops.step_of(poll.after), poll.plan, False
         self._progressed()
         loop = asyncio.get_running_loop()

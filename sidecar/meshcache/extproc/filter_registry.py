@@ -37,11 +37,20 @@ class FilterWorker:
     """Whether it has been sent a plan since: it may answer by that before it says so."""
     entries: int = 0
     bytes: int = 0
+    _counted: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
         """For people."""
         return f"envoy-{self.id}"
+
+    def more(self, fills: int, evictions: int) -> tuple[int, int]:
+        """How many more of both it tells of than it did last.
+
+        What it had counted before this process first heard of it is in the metrics of the one before.
+        """
+        before, self._counted = self._counted or (fills, evictions), (fills, evictions)
+        return max(0, fills - before[0]), max(0, evictions - before[1])
 
 
 class FilterRegistry:

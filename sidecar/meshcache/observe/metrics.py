@@ -100,6 +100,8 @@ _DEFINITIONS: Final = (
     Definition("filter_workers", "gauge", "Workers of Envoy whose filter may answer by itself."),
     Definition("filter_entries", "gauge", "Entries held in the memory of Envoy's workers."),
     Definition("filter_bytes", "gauge", "Bytes that they take there."),
+    Definition("filter_fills_total", "counter", "Answers that Envoy's workers have taken into their memory."),
+    Definition("filter_evictions_total", "counter", "Those of them that had to go for others."),
     Definition("filter_plan_bytes", "gauge", "Size of the plan that filters work by."),
     Definition("filter_polls_total", "counter", "Polls of filters, by what they were answered.", ("answer",)),
     Definition(
