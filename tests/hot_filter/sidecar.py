@@ -50,6 +50,8 @@ class Feed:
     counts: list[bytes] = field(default_factory=list)
     """Bodies of the batches of counts that were taken."""
     polls: int = 0
+    said: dict[int, dict[str, str]] = field(default_factory=dict)
+    """What each worker has said with its last poll."""
 
     def drop(self, labels: tuple[int, ...] | None) -> None:
         """Drop what has one of `labels`, or everything, in all filters, as soon as they ask."""
@@ -82,6 +84,7 @@ class Feed:
             self._poll(call, worker, {name: values[0] for name, values in parse_qs(target.query).items()}, manner)
 
     def _poll(self, call: Call, worker: int, query: dict[str, str], manner: Manner) -> None:
+        self.said[worker] = query
         after = int(query["after"], 16)
         self.model.acknowledged(worker, after)
         in_force = call.get("if-none-match").strip(b'"')

@@ -62,3 +62,23 @@ def test_what_is_answered_is_told_once(filter_module: Path) -> None:
         world.check_counts()
         kinds |= {place[0] for place in world.tally.seen}
     assert kinds == {"hit", "exposed", "passed", "not modified"}
+
+
+def test_how_many_answers_came_and_had_to_go_is_told_with_each_poll(filter_module: Path) -> None:
+    world = World(filter_module, SNAPSHOTS[0])
+    world.add_worker()
+
+    def told() -> list[int]:
+        world.settle()
+        world.settle()
+        return [int(world.feed.said[0][name]) for name in ("fills", "evictions", "entries")]
+
+    assert told() == [0, 0, 0]
+    for number in range(20):
+        world.request(f"/{number}").answer(bytes(60_000), life=Life())
+    assert told() == [20, 0, 20]
+    for number in range(20, 200):
+        world.request(f"/{number}").answer(bytes(60_000), life=Life())
+    fills, evictions, entries = told()
+    assert fills == 200
+    assert 100 < evictions == fills - entries
