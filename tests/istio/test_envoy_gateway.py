@@ -69,14 +69,16 @@ async def test_envoy_takes_the_cluster_and_the_filter(objects):
     assert cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"] == {
         "pipe": {"path": f"{SOCKET_DIR}/filter.sock"}
     }
-    (patch,) = objects["EnvoyPatchPolicy"]["jsonPatches"]
+    patch, *of_routes = objects["EnvoyPatchPolicy"]["jsonPatches"]
     assert patch["operation"]["path"].endswith("/http_filters/0")
+    assert {each["type"].rpartition(".")[2] for each in of_routes} == {"RouteConfiguration"}
+    routes = {each["operation"]["path"].removeprefix("/"): each["operation"]["value"] for each in of_routes}
     types = "type.googleapis.com/envoy.extensions.filters"
     router = {"name": "router", "typed_config": {"@type": f"{types}.http.router.v3.Router"}}
     manager = {
         "@type": f"{types}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "http",
-        "route_config": {"virtual_hosts": []},
+        "route_config": {"virtual_hosts": [], **routes},
         "http_filters": [patch["operation"]["value"], router],
     }
     listener = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from meshcache import __version__
 from meshcache.envoy import clusters, filters
 from meshcache.envoy.render import to_plain, to_yaml
+from meshcache.wasm import marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,17 +133,31 @@ def _extension_policy(message_timeout: float, module_sha256: str) -> dict[str, A
 
 
 def _patch_policy() -> dict[str, Any]:
-    """Puts the filter that strips internal headers before all others."""
-    patch = {
-        "type": "type.googleapis.com/envoy.config.listener.v3.Listener",
+    """Keeps internal headers inside, as `filters.outer_strip` and `filters.upstream_filters` do elsewhere.
+
+    Before all filters they are stripped from what clients send and from what goes out. The router, which has no
+    filters of its own here, takes off what the filter asks where no sidecar has done it, and what an origin might have
+    forged. That leaves alone what the sidecar says in replies of its own: Envoy adds that later.
+    """
+    strip = _patch(
+        "listener.v3.Listener",
+        "/default_filter_chain/filters/0/typed_config/http_filters/0",
+        to_plain(filters.outer_strip()),
+    )
+    routes = "route.v3.RouteConfiguration"
+    asked = _patch(routes, "/request_headers_to_remove", [marks.ASK])
+    forged = _patch(routes, "/response_headers_to_remove", [marks.KEEP, marks.DROP])
+    return _object(
+        "EnvoyPatchPolicy", {"targetRef": _gateway(), "type": "JSONPatch", "jsonPatches": [strip, asked, forged]}
+    )
+
+
+def _patch(kind: str, path: str, value: object) -> dict[str, Any]:
+    return {
+        "type": f"type.googleapis.com/envoy.config.{kind}",
         "name": "default/eg/http",
-        "operation": {
-            "op": "add",
-            "path": "/default_filter_chain/filters/0/typed_config/http_filters/0",
-            "value": to_plain(filters.outer_strip()),
-        },
+        "operation": {"op": "add", "path": path, "value": value},
     }
-    return _object("EnvoyPatchPolicy", {"targetRef": _gateway(), "type": "JSONPatch", "jsonPatches": [patch]})
 
 
 def _gateway() -> dict[str, str]:
