@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from bench import zipf
 from bench.paths import Running, Way, running_ways
-from bench.processes import MeasurementError, raise_on_termination
+from bench.processes import MeasurementError, naming, raise_on_termination
 from bench.settings import Settings
 from bench.spread import Spread, added_ratio, ratio
 from bench.stream import Streamed, compare
@@ -95,7 +95,10 @@ class Bench:
         connections = max(1, round(wanted * HALF_DELAY_MS / 1e3))
         for _ in range(HALF_TRIES):
             # How long a wait and an answer take together depends on how busy everything is.
-            tried = run_wrk(way.url, seconds=1, connections=connections, script="paced.lua", arguments=[HALF_DELAY_MS])
+            with naming(f"{HALF}, looking for the number of connections"):
+                tried = run_wrk(
+                    way.url, seconds=1, connections=connections, script="paced.lua", arguments=[HALF_DELAY_MS]
+                )
             connections = max(1, round(connections * wanted / tried.rps))
         taken = self.samples.setdefault(HALF, [])
         for number in range(self._settings.rounds):
@@ -106,14 +109,15 @@ class Bench:
 
     def _measure(self, way: Way, connections: int, script: str = "", arguments: Sequence[object] = ()) -> Sample:
         before = self._counter.read()
-        sample = run_wrk(
-            way.url,
-            seconds=self._settings.seconds,
-            connections=connections,
-            script=script or way.script,
-            arguments=arguments,
-            headers={} if way.users else way.headers,
-        )
+        with naming(way.name):
+            sample = run_wrk(
+                way.url,
+                seconds=self._settings.seconds,
+                connections=connections,
+                script=script or way.script,
+                arguments=arguments,
+                headers={} if way.users else way.headers,
+            )
         check_share(way, (self._counter.read() - before) / sample.requests)
         return sample
 

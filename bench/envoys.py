@@ -21,6 +21,8 @@ Json: TypeAlias = dict[str, Any]
 TYPES = "type.googleapis.com/envoy.extensions"
 UNLIMITED = 1_000_000
 """For circuit breakers: Envoy's default of 1024 would cut a measurement short."""
+FLUSHED = 1.0
+"""Seconds after which what Envoy writes to access logs is in the file."""
 
 
 def listener(name: str, port: int, route: Json, filters: Sequence[Json] = ()) -> Json:
@@ -87,6 +89,26 @@ def cache_filter() -> Json:
     }
 
 
+def write_failed(listener: Json, log: Path) -> None:
+    """Make Envoy write a line to `log` for each answer of this listener by a status of 400 or above: it, and why.
+
+    The lines are there within `FLUSHED` seconds.
+    """
+    above = {"comparison": {"op": "GE", "value": {"default_value": 400, "runtime_key": "bench.failed"}}}
+    told = {
+        "name": "failed",
+        "filter": {"status_code_filter": above},
+        "typed_config": {
+            "@type": f"{TYPES}.access_loggers.file.v3.FileAccessLog",
+            "path": str(log),
+            "log_format": {"text_format_source": {"inline_string": "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS%\n"}},
+        },
+    }
+    for chain in listener["filter_chains"]:
+        for each in chain["filters"]:
+            each["typed_config"]["access_log"] = [told]
+
+
 def bootstrap(listeners: Sequence[Json], clusters: Sequence[Json] = (), *, admin: int | None = None) -> Json:
     """Return a whole configuration, with the admin interface on a loopback port if one is given."""
     document: Json = {"static_resources": {"listeners": list(listeners), "clusters": list(clusters)}}
@@ -102,7 +124,7 @@ def running_envoy(name: str, document: Json, folder: Path) -> Iterator[None]:
     path.write_text(json.dumps(document, indent=1))
     checks = [accepts(port) for port in _ports(document)]
     command: list[str | Path] = [find_envoy(), "--config-path", path, "--concurrency", "1", "--disable-hot-restart"]
-    command += ["--log-level", "error"]
+    command += ["--log-level", "error", "--file-flush-interval-msec", str(round(FLUSHED * 1e3 / 2))]
     with running(name, command, ready=lambda: all(check() for check in checks), folder=folder):
         yield
 

@@ -20,7 +20,7 @@ from envoy_data_plane.envoy.extensions.filters.http.cache.v3 import CacheConfig
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 from envoy_data_plane.envoy.extensions.http.cache.simple_http_cache.v3 import SimpleHttpCacheConfig
 
-from bench.envoys import bootstrap, direct_response, listener, running_envoy
+from bench.envoys import bootstrap, direct_response, listener, running_envoy, write_failed
 from bench.processes import LOOPBACK, MeasurementError, accepts, free_port, running
 from bench.stream import StreamWay
 from meshcache.envoy.bootstrap import BootstrapOptions, DirectResponse, build_bootstrap
@@ -207,8 +207,12 @@ def running_front(
     socket: Path | None = None,
     filters: Sequence[HttpFilter] = (),
     wasm: Path | None = None,
+    failed: Path | None = None,
 ) -> Iterator[str]:
-    """Run the Envoy of `meshcache up` in front of the origin, with the sidecar at `socket` if there is one; its URL."""
+    """Run the Envoy of `meshcache up` in front of the origin, with the sidecar at `socket` if there is one; its URL.
+
+    What it answers by a status of 400 or above it writes to the file `failed`.
+    """
     port = free_port()
     options = BootstrapOptions(
         listen=(LOOPBACK, port),
@@ -226,6 +230,8 @@ def running_front(
         document = to_plain(build_bootstrap(options))
     except ValueError as error:
         raise MeasurementError(f"{error}; point TMPDIR to a folder with a shorter name") from error
+    if failed is not None:
+        write_failed(document["static_resources"]["listeners"][0], failed)
     with running_envoy(name, document, folder):
         yield f"http://{LOOPBACK}:{port}"
 

@@ -26,6 +26,15 @@ class MeasurementError(Exception):
     """What was to be measured could not be set up, or did not do what it is measured for; `str()` says why."""
 
 
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Puts `what` in front of the `MeasurementError`s of the block."""
+    try:
+        yield
+    except MeasurementError as error:
+        raise MeasurementError(f"{what}: {error}") from error
+
+
 def free_port() -> int:
     """Return a TCP port that nobody listens on now (another process may still take it first)."""
     with socket.socket() as probe:
@@ -94,9 +103,9 @@ def raise_on_termination() -> None:
     signal.signal(signal.SIGTERM, leave)
 
 
-def tail(log: Path) -> str:
+def tail(log: Path, lines: int = LOG_TAIL_LINES) -> str:
     """Return the last lines of a log file, for an error message."""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
 def _wait_until_ready(

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 MISSING = "wrk is not installed; Debian, Ubuntu: apt-get install wrk; Fedora: dnf install wrk; else github.com/wg/wrk"
 
+TIMEOUT = 2
+"""Seconds within which each request has to be answered: wrk's own default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -46,13 +49,18 @@ def run_wrk(
 ) -> Sample:
     """Load a URL from one thread, as the Lua file `script` says; it is given `arguments` or else a word for this run.
 
-    Raises `MeasurementError` when any request failed: a socket error, a timeout, or a status of 400 and above.
+    Raises `MeasurementError` when any request failed: a socket error, an answer after more than `TIMEOUT` seconds, or a
+    status of 400 and above.
     """
     command = ["wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s"]
+    command += ["--timeout", f"{TIMEOUT}s"]
     for name, value in (headers or {}).items():
         command += ["--header", f"{name}: {value}"]
     command += ["--script", str(HERE / script), url, "--", *map(str, arguments or [uuid.uuid4().hex[:8]])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
+    except subprocess.TimeoutExpired as error:
+        raise MeasurementError(f"wrk did not end within {error.timeout:.0f} s") from error
     if done.returncode != 0:
         output = done.stderr.strip() or done.stdout.strip()
         raise MeasurementError(f"wrk failed with status {done.returncode}: {output}")
@@ -70,7 +78,8 @@ def parse(output: str) -> Sample:
         raise MeasurementError(f"wrk's report cannot be read: {output[-500:]!r}") from error
     failed = {kind: number for kind, number in errors.items() if number}
     if failed:
-        raise MeasurementError(f"requests failed: {', '.join(f'{kind} {number}' for kind, number in failed.items())}")
+        told = ", ".join(f"{kind} {number}" for kind, number in failed.items())
+        raise MeasurementError(f"requests failed: {told}; answered: {requests}")
     if not requests:
         raise MeasurementError("no request was answered")
     return Sample(requests=requests, rps=requests / (duration / 1e6), p50_ms=p50 / 1e3, p99_ms=p99 / 1e3)

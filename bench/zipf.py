@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench import peers
+from bench.caches import Cache, lines
 from bench.envoys import bootstrap, direct_response, listener, running_envoy
 from bench.paths import (
     HERE,
@@ -29,13 +31,13 @@ from bench.paths import (
     running_front,
     running_sidecar,
 )
-from bench.processes import MeasurementError, free_port
+from bench.processes import MeasurementError, free_port, naming
 from bench.settings import positive
 from bench.spread import Spread
 from bench.wrk import Sample, run_wrk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bench.settings import Settings
 
@@ -50,6 +52,10 @@ LONGEST_FILL = 300
 FILL_SECONDS = 2
 """Of one run of the filling."""
 WITH, WITHOUT = "meshcache", "meshcache-no-wasm"
+IN_MEMORY = Path("/dev/shm")
+"""Where the files of the caches are, as long as `TMPDIR` names no other place: the disk is none of those measured."""
+ROOM = 6 << 30
+"""Bytes that have to be free there: of 100,000 keys some 2 GiB are files, and Envoy's cache holds as much again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,66 +75,90 @@ def wanted() -> bool:
 
 def main(settings: Settings) -> int:
     """Measure and print; returns the exit status. Raises `MeasurementError`."""
-    with tempfile.TemporaryDirectory(prefix="meshcache-zipf-") as folder, ExitStack() as stack:
-        urls, counter, missing = _running(Path(folder), stack)
-        rows = _measure(urls, counter, settings, positive("ZIPF_WARMUP", 10), positive("ZIPF_KEYS", KEYS))
+    warmup, keys = positive("ZIPF_WARMUP", 10), positive("ZIPF_KEYS", KEYS)
+    with tempfile.TemporaryDirectory(prefix="meshcache-zipf-", dir=_place()) as folder, ExitStack() as stack:
+        _say(f"the files of the caches are in {folder}")
+        caches, counter, missing = _running(Path(folder), stack)
+        rows = _measure(caches, counter, settings, warmup, keys)
     print(table(rows, missing))
     if settings.as_json:
         print(json.dumps(plain(rows, missing)))
     return 0
 
 
-def _running(folder: Path, stack: ExitStack) -> tuple[dict[str, str], OriginCounter, dict[str, str]]:
-    """URLs by cache, the origin's counter, and why which cache is not there."""
+def _place() -> Path | None:
+    """The folder for the folder of this run; None for the system's own."""
+    if "TMPDIR" in os.environ or not os.access(IN_MEMORY, os.W_OK):
+        return None
+    return IN_MEMORY if shutil.disk_usage(IN_MEMORY).free >= ROOM else None
+
+
+def _running(folder: Path, stack: ExitStack) -> tuple[list[Cache], OriginCounter, dict[str, str]]:
+    """The caches, the origin's counter, and why which cache is not there."""
     port, admin = free_port(), free_port()
     origin = listener("origin", port, direct_response(BODY, ORIGIN_HEADERS))
     stack.enter_context(running_envoy("origin", bootstrap([origin], admin=admin), folder))
-    urls: dict[str, str] = {}
     missing: dict[str, str] = {}
+
+    def front(name: str, **options: Any) -> Cache:
+        failed = folder / f"{name}.failed"
+        url = stack.enter_context(running_front(folder, name, port, failed=failed, **options))
+        return Cache(name, url, folder / f"{name}.log", failed=lambda: lines(failed))
+
+    caches = []
     for name, module in ((WITH, built_filter()), (WITHOUT, None)):
         worker = stack.enter_context(running_sidecar(folder, name, HERE / "zipf_policies", data=f"data-{name}"))
-        urls[name] = stack.enter_context(running_front(folder, name, port, worker, wasm=module))
-    urls["envoy-cache"] = stack.enter_context(running_front(folder, "envoy-cache", port, filters=[cache_filter()]))
+        caches.append(front(name, socket=worker, wasm=module))
+    caches.append(front("envoy-cache", filters=[cache_filter()]))
     nginx, varnish = peers.find_nginx(), peers.find_varnish()
     if nginx is None:
         missing["nginx"] = peers.NO_NGINX
     else:
-        urls["nginx"] = stack.enter_context(peers.running_nginx(nginx, folder, port))
+        caches.append(stack.enter_context(peers.running_nginx(nginx, folder, port)))
     if varnish is None:
         missing["varnish"] = peers.NO_VARNISH
     else:
-        urls["varnish"] = stack.enter_context(peers.running_varnish(varnish, folder, port, BUDGET))
-    for name, url in urls.items():
-        status, _, body = get(f"{url}/check")
-        if status != 200 or body != BODY:
-            raise MeasurementError(f"{name}: got status {status} and {len(body)} bytes")
-    return urls, OriginCounter(admin), missing
+        caches.append(stack.enter_context(peers.running_varnish(varnish, folder, port, BUDGET)))
+    for cache in caches:
+        with cache.doing("first request"):
+            status, _, body = get(f"{cache.url}/check")
+            if status != 200 or body != BODY:
+                raise MeasurementError(f"got status {status} and {len(body)} bytes")
+    return caches, OriginCounter(admin), missing
 
 
 def _measure(
-    urls: Mapping[str, str], counter: OriginCounter, settings: Settings, warmup: int, keys: int
+    caches: Sequence[Cache], counter: OriginCounter, settings: Settings, warmup: int, keys: int
 ) -> dict[str, Row]:
-    def run(name: str, seconds: int, seed: int) -> Sample:
-        return run_wrk(
-            f"{urls[name]}/zipf/",
-            seconds=seconds,
-            connections=settings.connections,
-            script="zipf.lua",
-            arguments=[keys, EXPONENT, seed],
-        )
+    def run(cache: Cache, phase: str, seconds: int, seed: int) -> Sample:
+        with cache.doing(phase):
+            return run_wrk(
+                f"{cache.url}/zipf/",
+                seconds=seconds,
+                connections=settings.connections,
+                script="zipf.lua",
+                arguments=[keys, EXPONENT, seed],
+            )
 
-    for name in urls:
-        _say(f"{name:<18} is asked for every key, and warms up for {warmup} s")
-        _fill(f"{urls[name]}/zipf/", settings.connections, keys)
-        run(name, warmup, seed=0)
-    taken: dict[str, list[tuple[Sample, float]]] = {name: [] for name in urls}
+    for cache in caches:
+        _say(f"{cache.name:<18} is asked for every key")
+        with cache.doing("asked for every key"):
+            _fill(f"{cache.url}/zipf/", settings.connections, keys)
+        _say(f"{cache.name:<18} warms up for {warmup} s")
+        run(cache, "warm-up", warmup, seed=0)
+    taken: dict[str, list[tuple[Sample, float]]] = {cache.name: [] for cache in caches}
     for number in range(settings.rounds):
-        for name, samples in taken.items():
-            before = counter.read()
-            sample = run(name, settings.seconds, seed=number + 1)
-            samples.append((sample, (counter.read() - before) / sample.requests))
-            _say(f"{name:<18} {number + 1}/{settings.rounds} {sample.rps:9.0f} req/s")
+        for cache in caches:
+            before = _count(counter)
+            sample = run(cache, f"round {number + 1}", settings.seconds, seed=number + 1)
+            taken[cache.name].append((sample, (_count(counter) - before) / sample.requests))
+            _say(f"{cache.name:<18} {number + 1}/{settings.rounds} {sample.rps:9.0f} req/s")
     return {name: _row(samples) for name, samples in taken.items()}
+
+
+def _count(counter: OriginCounter) -> int:
+    with naming("origin"):
+        return counter.read()
 
 
 def _fill(url: str, connections: int, keys: int) -> None:
@@ -140,7 +170,7 @@ def _fill(url: str, connections: int, keys: int) -> None:
         sample = run_wrk(url, seconds=FILL_SECONDS, connections=connections, script="fill.lua", arguments=[left])
         # What was in flight when it ended is asked for again.
         left -= max(1, sample.requests - connections)
-    raise MeasurementError(f"{url}: {left} keys had not been asked for after {LONGEST_FILL} s")
+    raise MeasurementError(f"{left} keys had not been asked for after {LONGEST_FILL} s")
 
 
 def _row(samples: list[tuple[Sample, float]]) -> Row:
