@@ -49,6 +49,7 @@ def _as_gateway(plain: dict[str, Any], options: BootstrapOptions) -> dict[str, A
         "name": "envoy.filters.http.router",
         "typed_config": {"@type": f"{_TYPES}.extensions.filters.http.router.v3.Router", "suppress_envoy_headers": True},
     }
+    plain["layered_runtime"] = yaml.safe_load(objects["EnvoyProxy"]["bootstrap"]["value"])["layered_runtime"]
     policy = objects["EnvoyExtensionPolicy"]
     manager["http_filters"] = [_wasm(policy["wasm"][0], options.wasm), _ext_proc(policy["extProc"][0]), router]
     enabled = {"@type": f"{_TYPES}.config.route.v3.FilterConfig", "config": {}}

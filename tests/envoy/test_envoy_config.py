@@ -49,11 +49,22 @@ async def test_the_bootstrap_is_one_that_envoy_accepts(flags):
 @pytest.mark.e2e
 async def test_the_filters_fit_into_an_envoy_of_ones_own(options):
     parts = json.loads(run("--format", "filter", "--json").output)
+    assert "layered_runtime" not in parts
     own = to_plain(build_bootstrap(options))
     manager = own["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
     manager["http_filters"] = parts["http_filters"]
     own["static_resources"]["clusters"] = [*own["static_resources"]["clusters"][1:], *parts["clusters"]]
     assert await validate_config(to_json(own)) is None
+
+
+@pytest.mark.e2e
+async def test_so_do_those_with_hot_answers(options):
+    parts = json.loads(run("--format", "filter", "--json", "--wasm", built_filter()).output)
+    own = to_plain(build_bootstrap(options))
+    manager = own["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    manager["http_filters"] = parts.pop("http_filters")
+    own["static_resources"]["clusters"] = [*own["static_resources"]["clusters"][1:], *parts.pop("clusters")]
+    assert await validate_config(to_json({**own, **parts})) is None
 
 
 @pytest.mark.e2e
@@ -133,6 +144,9 @@ def test_the_filter_is_where_the_envoy_finds_it_that_is_configured():
     inner = matcher["on_match"]["action"]["typed_config"]["filter_chain"]["typed_config"]
     assert [each["name"] for each in inner] == ["meshcache.ask", "envoy.filters.http.ext_proc"]
     assert "/run/m/filter.sock" in json.dumps(parts["clusters"][1])
+    # What Envoy needs besides, lest it take requests that are sent at once for a flood.
+    (layer,) = parts["layered_runtime"]["layers"]
+    assert layer["static_layer"] == {"http": {"max_requests_per_io_cycle": 1}}
     bootstrap = run("--json", "--wasm", FILTER, "--socket-dir", "/run/m").output
     assert FILTER in bootstrap
     assert "/run/m/filter.sock" in bootstrap

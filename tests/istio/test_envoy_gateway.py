@@ -69,6 +69,7 @@ async def test_envoy_takes_the_cluster_and_the_filter(objects):
     assert cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"] == {
         "pipe": {"path": f"{SOCKET_DIR}/filter.sock"}
     }
+    assert bootstrap["layered_runtime"]["layers"]
     patch, *of_routes = objects["EnvoyPatchPolicy"]["jsonPatches"]
     assert patch["operation"]["path"].endswith("/http_filters/0")
     assert {each["type"].rpartition(".")[2] for each in of_routes} == {"RouteConfiguration"}

@@ -75,7 +75,8 @@ def envoy_config(
     """Print Envoy configuration that puts the sidecar in front of an origin.
 
     Of `--format filter`, the first filter goes in front of all filters, meshcache.wasm and ext_proc behind
-    authentication and authorization, the router last; the clusters go to the others. With --refresh-cluster there is a
+    authentication and authorization, the router last; the clusters and the layer of layered_runtime go to those of the
+    bootstrap. With --refresh-cluster there is a
     listener for background refreshes as well, which go to the first of these clusters unless a policy names another.
 
     Example: meshcache envoy-config --origin http://127.0.0.1:9000 --workers 2 > envoy.yaml
@@ -128,7 +129,7 @@ def _filters(
 ) -> dict[str, Any]:
     from meshcache.cli.options import refresh_cluster_name
     from meshcache.envoy import clusters, filters
-    from meshcache.envoy.bootstrap import refresh_listener, to_cluster
+    from meshcache.envoy.bootstrap import PIPELINED, refresh_listener, to_cluster
     from meshcache.envoy.render import to_plain
 
     chain = [
@@ -142,6 +143,7 @@ def _filters(
     }
     if module is not None:
         parts["clusters"].append(to_plain(clusters.filter_cluster(clusters.filter_socket(socket_dir))))
+        parts["layered_runtime"] = to_plain(PIPELINED)
     if refresh_clusters:
         ways = {name: to_cluster(name) for name in map(refresh_cluster_name, refresh_clusters)}
         parts["listeners"] = [to_plain(refresh_listener(socket_dir / "refresh.sock", ways))]

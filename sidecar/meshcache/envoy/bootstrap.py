@@ -126,11 +126,11 @@ def build_bootstrap(options: BootstrapOptions) -> Bootstrap:
         static_resources=BootstrapStaticResources(
             listeners=[_main_listener(options), _refresh_listener(options)], clusters=cluster_list
         ),
-        layered_runtime=None if options.wasm is None else _PIPELINED,
+        layered_runtime=None if options.wasm is None else PIPELINED,
     )
 
 
-_PIPELINED = LayeredRuntime(
+PIPELINED = LayeredRuntime(
     layers=[RuntimeLayer(name="pipelined", static_layer=Struct().from_dict({"http": {"max_requests_per_io_cycle": 1}}))]
 )
 """The filter answers within the call in which a request arrives. A connection on which two such answers have not been

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meshcache import __version__
 from meshcache.envoy import clusters, filters
+from meshcache.envoy.bootstrap import PIPELINED
 from meshcache.envoy.render import to_plain, to_yaml
 from meshcache.wasm import marks
 
@@ -40,15 +41,16 @@ def documents(
 
 
 def _proxy(socket_dir: Path) -> dict[str, Any]:
-    """The order of filters, the filter's cluster, and the volume that the proxy shares with the sidecar."""
+    """The order of filters, the filter's cluster, what pipelining needs, the volume that proxy and sidecar share."""
     wasm, ext_proc = f"{_HTTP}wasm", f"{_HTTP}ext_proc"
     order = [{"name": wasm, "after": f"{_HTTP}{name}"} for name in _REFUSING]
     order.append({"name": ext_proc, "after": wasm})
     cluster = to_plain(clusters.filter_cluster(clusters.filter_socket(socket_dir)))
+    bootstrap = {"static_resources": {"clusters": [cluster]}, "layered_runtime": to_plain(PIPELINED)}
     volume = {"name": "meshcache-run", "mountPath": str(socket_dir)}
     spec = {
         "filterOrder": order,
-        "bootstrap": {"type": "Merge", "value": to_yaml({"static_resources": {"clusters": [cluster]}})},
+        "bootstrap": {"type": "Merge", "value": to_yaml(bootstrap)},
         "provider": {
             "type": "Kubernetes",
             "kubernetes": {
