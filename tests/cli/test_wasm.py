@@ -32,6 +32,12 @@ def run(capsys: pytest.CaptureFixture[str]):
     return run
 
 
+@pytest.fixture(scope="module")
+def ours() -> bytes:
+    """The filter as it is built."""
+    return built_filter().read_bytes()
+
+
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A place for the module that is this test's own."""
@@ -44,6 +50,29 @@ def test_path_of_what_is_not_built_is_one_line(run, built: Path) -> None:
     assert run("path", status=1) == ("", f"meshcache: the filter is not built; try: {own_name()} wasm build\n")
 
 
+@pytest.mark.parametrize("which", ["empty", "junk", "another module", "cut off"])
+def test_what_is_no_filter_is_not_taken_for_it(run, ours: bytes, built: Path, which: str) -> None:
+    junk = {"empty": b"", "junk": b"junk", "another module": b"\0asm\1\0\0\0", "cut off": ours[:-1]}
+    built.write_bytes(junk[which])
+    told = f"meshcache: the filter is damaged ({built}); try: {own_name()} wasm build\n"
+    assert run("path", status=1) == ("", told)
+    assert run("path", "--json", status=1) == ("", told)
+    assert run("serve", status=1) == ("", told)
+
+
+def test_an_old_one_is_told_of(run, ours: bytes, built: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    built.write_bytes(ours)
+    changed = tmp_path / "src"
+    changed.mkdir()
+    for source in module.sources().glob("*.zig"):
+        (changed / source.name).write_bytes(source.read_bytes() + (b"// other\n" if source.name == "main.zig" else b""))
+    monkeypatch.setattr(module, "sources", lambda: changed)
+    out, err = run("path")
+    assert out == f"{built}\n"
+    assert err == f"meshcache: the filter is older than its sources; try: {own_name()} wasm build\n"
+    assert json.loads(run("path", "--json")[0])["current"] is False
+
+
 def test_build_then_path(run, built: Path) -> None:
     out, err = run("build", "--json")
     assert err == ""
@@ -54,6 +83,7 @@ def test_build_then_path(run, built: Path) -> None:
         "version": meshcache.__version__,
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
+        "current": True,
     }
     assert json.loads(run("path", "--json")[0]) == told
     assert run("path") == (f"{built}\n", "")
@@ -92,6 +122,13 @@ def test_a_place_that_cannot_be_written_is_one_line(run, built: Path, tmp_path: 
     assert err.startswith("meshcache: ")
 
 
+def test_a_folder_that_is_not_there_is_named_and_not_made(run, built: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "mistyped"
+    told = f"meshcache: there is no folder {missing} for x.wasm\n"
+    assert run("build", "--out", str(missing / "x.wasm"), status=1) == ("", told)
+    assert not missing.exists()
+
+
 @pytest.mark.e2e
 def test_serve_hands_it_out_until_it_is_told_to_stop() -> None:
     expected = built_filter().read_bytes()
@@ -110,9 +147,9 @@ def test_serve_hands_it_out_until_it_is_told_to_stop() -> None:
             process.kill()
 
 
-def test_serve_without_a_filter_or_an_address_is_one_line(run, built: Path) -> None:
+def test_serve_without_a_filter_or_an_address_is_one_line(run, ours: bytes, built: Path) -> None:
     assert run("serve", status=1) == ("", f"meshcache: the filter is not built; try: {own_name()} wasm build\n")
-    built.write_bytes(b"")
+    built.write_bytes(ours)
     _, err = run("serve", "--listen", "nowhere", status=2)
     assert err.count("\n") == 1
     assert err.startswith("meshcache: --listen")

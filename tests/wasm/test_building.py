@@ -44,6 +44,7 @@ def test_the_same_sources_give_the_same_bytes_wherever_they_lie(
     monkeypatch.delenv("ZIG_GLOBAL_CACHE_DIR")
     monkeypatch.delenv("ZIG_LOCAL_CACHE_DIR")
     second = tmp_path / "out" / "second.wasm"
+    second.parent.mkdir()
     building.build(elsewhere, second)
     assert first.read_bytes() == second.read_bytes()
     assert second.stat().st_mode & 0o777 == 0o644

@@ -33,8 +33,8 @@ def filter_for_envoy(log: FilteringBoundLogger) -> Path | None:
     of the log.
     """
     found = module.find()
-    if found is None or not found.version:
-        what = "not built" if found is None else "damaged"
+    what = module.fault(found)
+    if found is None or what:
         log.warning(f"without the filter, which is {what}", build_it_by=f"{own_name()} wasm build")
         return None
     if not found.current:

@@ -118,8 +118,9 @@ def _built() -> Path | None:
     from meshcache.wasm import module
 
     found = module.find()
-    if found is None:
-        typer.echo(f"meshcache: without the filter, which is not built (try: {own_name()} wasm build)", err=True)
+    what = module.fault(found)
+    if found is None or what:
+        typer.echo(f"meshcache: without the filter, which is {what} (try: {own_name()} wasm build)", err=True)
         return None
     return found.path
 

@@ -280,8 +280,9 @@ class _Sidecar:
         filters = bind_unix(feed, SOCKET_MODE)
         self._named.append(feed)
         self._sockets.append(filters)
+        built = module.find()
         self._servers = [
-            EmbeddedServer(metrics_app(self._supervisor, module.find()), metrics),
+            EmbeddedServer(metrics_app(self._supervisor, None if module.fault(built) else built), metrics),
             EmbeddedServer(
                 admin_app(
                     lambda: self._supervisor.status(address),

@@ -29,14 +29,11 @@ wasm = typer.Typer(
 def path(as_json: ResultAsJson = False) -> None:
     """Print the path of the filter that comes with meshcache; as JSON with its version, length and SHA-256.
 
+    Fails for what is none. One that is older than its sources gets a line on stderr.
+
     Example: meshcache wasm path --json
     """
-    from meshcache.wasm import module
-
-    found = module.find()
-    if found is None:
-        raise CommandError(f"the filter is not built; try: {own_name()} wasm build")
-    _print(found, as_json)
+    _print(_own(), as_json)
 
 
 @wasm.command(short_help="Compile it from its sources.")
@@ -44,7 +41,9 @@ def build(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Where to.  [default: where the running meshcache looks for it]", show_default=False
+            metavar="FILE",
+            help="Where to; its folder must be there.  [default: where the running meshcache looks for it]",
+            show_default=False,
         ),
     ] = None,
     if_changed: Annotated[
@@ -83,11 +82,8 @@ def serve(
     Example: meshcache wasm serve --listen 0.0.0.0:9464
     """
     from meshcache.process import StartError, UsageError, bind_tcp, parse_address
-    from meshcache.wasm import module
 
-    found = module.find()
-    if found is None:
-        raise CommandError(f"the filter is not built; try: {own_name()} wasm build")
+    found = _own()
     try:
         bound = bind_tcp(*parse_address(listen, "--listen"), "--listen")
     except StartError as error:
@@ -112,9 +108,32 @@ async def _serve(found: Module, bound: socket.socket) -> None:
     await server.stop()
 
 
+def _own() -> Module:
+    """The filter that comes with meshcache. Raises `CommandError` when there is none that Envoy could load."""
+    from meshcache.wasm import module
+
+    try:
+        found = module.find()
+    except OSError as error:
+        raise CommandError(f"{error.filename or module.MODULE}: {error.strerror}") from error
+    what, advice = module.fault(found), f"try: {own_name()} wasm build"
+    if found is None or what:
+        where = "" if found is None else f" ({found.path})"
+        raise CommandError(f"the filter is {what}{where}; {advice}")
+    if not found.current:
+        typer.echo(f"meshcache: the filter is older than its sources; {advice}", err=True)
+    return found
+
+
 def _print(found: Module, as_json: bool) -> None:
     if as_json:
-        told = {"path": str(found.path), "version": found.version, "bytes": len(found.content), "sha256": found.sha256}
+        told = {
+            "path": str(found.path),
+            "version": found.version,
+            "bytes": len(found.content),
+            "sha256": found.sha256,
+            "current": found.current,
+        }
         typer.echo(json.dumps(told))
     else:
         typer.echo(found.path)

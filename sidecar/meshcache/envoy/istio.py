@@ -145,7 +145,7 @@ def manifests(folder: Path, policies: Path) -> dict[Path, str]:
     documents = read_files([policies])
     snapshot = compile_documents(documents, generation=0, secret=b"")
     built = module.find()
-    if built is None or not built.current:
+    if built is None or module.fault(built) or not built.current:
         raise ValueError("the filter is not built from these sources; try: meshcache wasm build")
     timeout = message_timeout(snapshot.lookup_budget(), snapshot.longest_wait())
     options = IstioOptions(message_timeout=timeout, module_sha256=built.sha256)

@@ -67,6 +67,8 @@ def build(sources: Path, target: Path) -> None:
     Zig's caches are where `ZIG_GLOBAL_CACHE_DIR` and `ZIG_LOCAL_CACHE_DIR` say, else in a folder that is removed
     again. Raises `BuildError`; `OSError` where files cannot be read or written.
     """
+    if not target.parent.is_dir():
+        raise BuildError(f"there is no folder {target.parent} for {target.name}")
     zig = _zig()
     made = Stamp(version(sources), digest(sources))
     with tempfile.TemporaryDirectory(prefix="meshcache-") as folder:
@@ -199,7 +201,6 @@ def _zig() -> Path:
 
 def _replace(target: Path, content: bytes) -> None:
     """Write `target` so that whoever reads it meanwhile has the old file or the new one, whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
     try:
         with os.fdopen(descriptor, "wb") as file:

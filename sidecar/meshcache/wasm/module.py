@@ -13,12 +13,12 @@ MODULE: Final = Path(__file__).with_name("meshcache.wasm")
 
 
 class Module(NamedTuple):
-    """A built filter."""
+    """A built filter, or what lies in its place (see `fault`)."""
 
     path: Path
     content: bytes
     version: str
-    """Empty when it does not say."""
+    """Empty when it does not say: then it was not built here, or not wholly written."""
     current: bool
     """False: it was built from other sources than those that lie beside this package."""
 
@@ -35,8 +35,15 @@ def sources() -> Path:
     return installed if installed.is_dir() else package.parents[2] / "wasm" / "src"
 
 
+def fault(found: Module | None) -> str:
+    """Why `found` is nothing that Envoy could load, in two words at most; empty for a module that was built here."""
+    if found is None:
+        return "not built"
+    return "" if found.version else "damaged"
+
+
 def find(path: Path = MODULE) -> Module | None:
-    """The module at `path`; None when there is none. Raises `OSError` when it is there and cannot be read."""
+    """The file at `path`, whatever is in it; None when there is none. Raises `OSError` when it cannot be read."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
