@@ -3,6 +3,9 @@ import json
 import pytest
 from running import BAD, GOOD, until
 
+from meshcache.cli.status import _filter
+from meshcache.extproc.status import FilterStatus
+
 pytestmark = pytest.mark.e2e
 
 
@@ -55,3 +58,17 @@ def test_secrets_of_stores_are_not_shown(place):
     shown.wait()
     assert "redis://:***@127.0.0.1:1/0" in shown.stdout
     assert "hunter2" not in shown.stdout + command.stdout + command.stderr
+
+
+@pytest.mark.parametrize(
+    ("living", "plan", "keeps", "state"),
+    [
+        (True, "a", True, "ok"),
+        (True, "a", False, "keeps nothing (budgets.filter)"),
+        (True, "", True, "passive"),
+        (False, "a", True, "gone"),
+    ],
+)
+def test_of_a_filter_it_says_whether_it_answers(living, plan, keeps, state):
+    one = FilterStatus("envoy-1", "1", living, plan, 2, 0.5, 0, 0, keeps)
+    assert _filter(one).startswith(f"filter envoy-1  {state}  generation 2  ")

@@ -157,3 +157,15 @@ def test_clusters_of_refreshes_are_checked_where_they_are_known(
     status, _, said = run(capsys, "validate", "--refresh-cluster", "other", str(file))
     assert status == 1
     assert f"{file}:5:18: spec.refresh.via: replica is none of the clusters" in said
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"), [("0", "; the filter in Envoy keeps nothing (budgets.filter)"), ("9Mi", "")]
+)
+def test_that_nothing_is_kept_in_envoy_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, budget: str, said: str
+) -> None:
+    head = "apiVersion: meshcache.dev/v1alpha1\nkind: CacheConfig\nmetadata: {name: default}\n"
+    (tmp_path / "a.yaml").write_text(f"{head}spec: {{budgets: {{filter: {budget}}}}}\n")
+    found = f"ok: 1 document in 1 file: 0 policies, 0 routes, 0 experiments{said}\n"
+    assert run(capsys, "validate", "--strict", str(tmp_path)) == (0, found, "")

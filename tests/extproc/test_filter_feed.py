@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog.testing
 from filters import filtering
 
 from meshcache.engine.purge_state import generation as generation_of
@@ -59,6 +60,30 @@ async def test_the_first_poll_gets_the_plan_and_drops_everything(tmp_path: Path)
         assert [plan.id.hex() for plan in told.plans] == [one.plan]
         assert told.secret in one.bodies[0]
         assert made.metrics.snapshot().counters["filter_polls_total"][("news",)] >= 2
+
+
+async def test_the_log_tells_of_plans_where_there_are_filters(tmp_path: Path) -> None:
+    def told(entries: list[Any]) -> list[str]:
+        return [entry["plan"] for entry in entries if entry["event"] == "plan for the filters in Envoy"]
+
+    with structlog.testing.capture_logs() as entries:
+        async with filtering(compiled(ONE), tmp_path) as made:
+            await asyncio.sleep(0.1)
+            assert told(entries) == []
+            one, _ = await begun(made)
+            assert told(entries) == [one.plan]
+            made.snapshot = compiled(OTHER)
+            made.hub.changed()
+            assert await one.poll(5.0) is not None
+            assert told(entries)[1:] == [one.plan]
+
+
+@pytest.mark.parametrize("budget", ["", "0", "8Mi", "9Mi"])
+async def test_the_status_says_when_nothing_is_kept(tmp_path: Path, budget: str) -> None:
+    config = f"budgets: {{filter: {budget}}}" if budget else ""
+    async with filtering(compiled(policies(config=config)), tmp_path) as made:
+        await begun(made)
+        assert [each.keeps for each in made.hub.status] == [budget in ("", "9Mi")] * 2
 
 
 async def test_a_poll_waits_for_news_and_gets_them_at_once(tmp_path: Path) -> None:
@@ -257,7 +282,7 @@ async def test_one_that_comes_back_late_drops_what_it_has_missed(tmp_path: Path)
 
 async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     async with filtering(compiled(ONE), tmp_path) as made:
-        for query in (
+        wrong = (
             {"format": "2"},
             {"format": ""},
             {"worker": "x" * 16},
@@ -268,9 +293,11 @@ async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
             {"wait": "nan"},
             {"wait": "-1"},
             {"wait": "1e9"},
-        ):
+        )
+        for query in wrong:
             assert (await made.filters[0].ask(**query)).status_code == 400
         assert made.hub.status == ()
+        assert made.counted("filter_polls_total", "refused") == len(wrong)
 
 
 async def test_figures_that_make_no_sense_are_nothing(tmp_path: Path) -> None:

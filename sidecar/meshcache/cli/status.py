@@ -83,7 +83,12 @@ def _experiment(one: ExperimentStatus) -> str:
 
 def _filter(one: FilterStatus) -> str:
     """A filter in Envoy, and whether it may answer."""
-    state = "ok" if one.living and one.plan else "passive" if one.living else "gone"
+    if not one.living:
+        state = "gone"
+    elif not one.plan:
+        state = "passive"
+    else:
+        state = "ok" if one.keeps else "keeps nothing (budgets.filter)"
     version = f"  version {one.version}" if one.version else ""
     return (
         f"filter {one.name}  {state}  generation {one.generation}  entries {one.entries}  bytes {one.bytes}"

@@ -41,7 +41,7 @@ def validate(
     from meshcache.policy.compile import compile_documents
     from meshcache.policy.documents import parse_documents
     from meshcache.policy.errors import PolicyError, PolicyErrors
-    from meshcache.policy.hints import budget_warnings
+    from meshcache.policy.hints import budget_warnings, filter_keeps
     from meshcache.policy.shadows import warnings
     from meshcache.policy.sources import read_files
 
@@ -80,6 +80,7 @@ def validate(
         f"ok: {_number(counts['documents'], 'document')} in {_number(counts['files'], 'file')}: "
         f"{_number(counts['policies'], 'policy', 'policies')}, {_number(counts['routes'], 'route')}, "
         f"{_number(counts['experiments'], 'experiment')}"
+        f"{'' if filter_keeps(snapshot.config) else '; the filter in Envoy keeps nothing (budgets.filter)'}"
     )
 
 

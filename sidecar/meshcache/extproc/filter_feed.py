@@ -67,6 +67,10 @@ class Filters(Protocol):
         """The answer, as soon as there is news or `poll.wait` is over; None when this filter is not served."""
         ...
 
+    def refuse(self) -> None:
+        """Hear of a poll that nobody understands: of another form, or of no form at all."""
+        ...
+
     async def numbers(self, body: bytes) -> bool:
         """Take a batch of counts; False when it has to be sent again. Raises `ValueError` for what is no batch."""
         ...
@@ -78,6 +82,7 @@ def filter_app(filters: Filters) -> Starlette:
     async def feed(request: Request) -> Response:
         poll = poll_of(request)
         if isinstance(poll, str):
+            filters.refuse()
             return PlainTextResponse(poll + "\n", 400, headers=_NO_STORE)
         reply = await filters.poll(poll)
         if reply is None:

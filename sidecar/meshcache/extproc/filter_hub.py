@@ -20,6 +20,7 @@ from meshcache.extproc.filter_feed import Reply
 from meshcache.extproc.filter_registry import FilterRegistry
 from meshcache.extproc.filter_routes import changed_routes
 from meshcache.extproc.purger import reached
+from meshcache.policy.hints import filter_keeps
 from meshcache.wasm import feed
 from meshcache.wasm.labels import labels_of_resources, labels_of_routes, labels_of_rule
 from meshcache.wasm.marks import SECRET_BYTES
@@ -121,6 +122,8 @@ class FilterHub:
         """The newest last."""
         self._told: deque[_Told] = deque(maxlen=_TOLD_KEPT)
         self._current: _Plan | None = None
+        self._logged = ""
+        """Id of the plan that the log was told of last."""
         self._snapshot: Snapshot | None = None
         """The policies behind it."""
         self._specs: dict[bytes, KeySpec] = {}
@@ -195,12 +198,18 @@ class FilterHub:
             self._drop(None, "policies")
         elif routes:
             self._drop(labels_of_routes(routes), "policies")
-        if self._current is None or plan.id != self._current.id:
-            self._log.info("plan for the filters in Envoy", plan=plan.id, bytes=len(plan.body))
         self._current = plan
+        self._tell_of_plan()
         self._told.append(_Told(plan.id, self._drops.step, plan.generation, plan.version))
         self._metrics.set("filter_plan_bytes", (), len(plan.body))
         self._wake()
+
+    def _tell_of_plan(self) -> None:
+        """A line of the log for each plan, where there are filters to go by it."""
+        plan = self._current
+        if plan is not None and self._asked and plan.id != self._logged:
+            self._logged = plan.id
+            self._log.info("plan for the filters in Envoy", plan=plan.id, bytes=len(plan.body))
 
     def _tell_workers(self) -> None:
         for worker in self._workers():
@@ -285,8 +294,9 @@ class FilterHub:
         if not self._asked and not self._closed:
             self._asked = True
             self._tell_workers()
+            self._tell_of_plan()
         if worker is None:
-            self._metrics.inc("filter_polls_total", ("refused",))
+            self.refuse()
             return None
         worker.version, worker.entries, worker.bytes = poll.version, poll.entries, poll.bytes
         fills, evictions = worker.more(poll.fills, poll.evictions)
@@ -324,6 +334,10 @@ class FilterHub:
             return Reply(plan.id, None)
         return Reply(plan.id, feed.encode(self._drops.generation, behind.labels, body))
 
+    def refuse(self) -> None:
+        """See `filter_feed.Filters`."""
+        self._metrics.inc("filter_polls_total", ("refused",))
+
     async def numbers(self, body: bytes) -> bool:
         """See `filter_feed.Filters`."""
         return True if self.take_numbers is None else await self.take_numbers(body)
@@ -331,7 +345,8 @@ class FilterHub:
     @property
     def status(self) -> tuple[FilterStatus, ...]:
         """The filters that have been seen lately."""
-        return self._registry.status(lambda worker: self._goes_by(worker).generation)
+        keeps = self._snapshot is None or filter_keeps(self._snapshot.config)
+        return self._registry.status(lambda worker: self._goes_by(worker).generation, keeps=keeps)
 
     def sample(self) -> None:
         """Bring the gauges up to date."""

@@ -103,8 +103,8 @@ class FilterRegistry:
             (acknowledged if done else pending).append(worker.name)
         return acknowledged, pending
 
-    def status(self, generation: Callable[[FilterWorker], int]) -> tuple[FilterStatus, ...]:
-        """All that have been seen lately. `generation` tells the policy set that one goes by."""
+    def status(self, generation: Callable[[FilterWorker], int], *, keeps: bool = True) -> tuple[FilterStatus, ...]:
+        """All that have been seen lately. `generation` tells the policy set that one goes by; `keeps` is for all."""
         now = self._clock()
         self._forget(now)
         return tuple(
@@ -117,6 +117,7 @@ class FilterRegistry:
                 silent=max(0.0, now - worker.polled_at),
                 entries=worker.entries,
                 bytes=worker.bytes,
+                keeps=keeps,
             )
             for worker in self._workers.values()
         )

@@ -88,6 +88,8 @@ class FilterStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Seconds since it has asked."""
     entries: int
     bytes: int
+    keeps: bool = True
+    """Whether `budgets.filter` leaves it room for answers, by the policies that filters are told of."""
 
 
 class TierStatus(msgspec.Struct, frozen=True, rename="camel"):

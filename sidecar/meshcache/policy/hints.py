@@ -15,9 +15,14 @@ FILTER_TABLES: Final = 8 << 20
 """About what the tables of the filter in Envoy take; with no more than that it keeps no answer."""
 
 
+def filter_keeps(config: Config) -> bool:
+    """Whether `budgets.filter` leaves the filter in Envoy room for answers."""
+    return config.filter_bytes is None or config.filter_bytes > FILTER_TABLES
+
+
 def budget_warnings(documents: Iterable[Document], config: Config) -> list[PolicyError]:
     """What is told of budgets by which nothing is kept; `config` is what `documents` were compiled to."""
-    if config.filter_bytes is None or not 0 < config.filter_bytes <= FILTER_TABLES:
+    if filter_keeps(config) or config.filter_bytes == 0:
         return []
     return [
         document.error(
