@@ -57,7 +57,7 @@ def test_garbage_does_not_fill_it(clock: Clock, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_those_of_before_a_restart_are_waited_for(clock: Clock, tmp_path: Path) -> None:
-    path = tmp_path / "living"
+    path = tmp_path / "filters" / "living"
     assert filter_living.read(path) == {}
     before = FilterRegistry(10.0, clock)
     before.seen("a" * 16)

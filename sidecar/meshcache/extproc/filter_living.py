@@ -1,7 +1,8 @@
 """Which filters may answer by themselves, for a supervisor that begins again: those of before are waited for as well.
 
 A filter that has asked the one before goes on for the rest of its lease, and knows nothing of a purge that is made
-meanwhile. The file is written about once a second, so each of them may have asked a little later than it says.
+meanwhile. The file, `<data>/filters/living`, is written about once a second, so each of them may have asked a little
+later than it says.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-FILE_NAME: Final = "filters.living"
+FILE_NAME: Final = "living"
+"""In the folder `filter_state.FOLDER`."""
 WRITTEN_EVERY: Final = 1.0
 SLACK: Final = 2.0
 """Seconds by which a filter may have asked later than the file says."""
@@ -34,6 +36,7 @@ def read(path: Path, now: float | None = None) -> dict[str, float]:
 
 
 def write(path: Path, ago: Mapping[str, float], now: float | None = None) -> None:
-    """Keep what `read` gives. Blocks; raises `OSError`."""
+    """Keep what `read` gives, in a folder that is made if need be. Blocks; raises `OSError`."""
     now = time.time() if now is None else now
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     replace_file(path, msgspec.msgpack.encode({name: now - seconds for name, seconds in ago.items()}), synced=False)

@@ -24,6 +24,7 @@ from meshcache.extproc.filter_hub import FilterHub, InForce
 from meshcache.extproc.filter_living import FILE_NAME as LIVING_FILE
 from meshcache.extproc.filter_numbers import FilterNumbers
 from meshcache.extproc.filter_plan import compiled_plan
+from meshcache.extproc.filter_state import FOLDER as FILTERS_FOLDER
 from meshcache.extproc.keeper import PolicyKeeper, Source
 from meshcache.extproc.keys import assignment_secret, load_keys
 from meshcache.extproc.last_good import LastGoodFile
@@ -136,7 +137,7 @@ class Supervisor:
             metrics=self._metrics,
             log=log,
             progressed=self._filter_progressed,
-            living=options.data / LIVING_FILE,
+            living=options.data / FILTERS_FOLDER / LIVING_FILE,
         )
         """The filters in Envoy's workers."""
         self.overlays = OverlaysInForce(
