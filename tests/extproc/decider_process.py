@@ -1,7 +1,8 @@
 """A process that decides about one experiment by a real store, and that stops itself where it is told.
 
-`python decider_process.py URL FOLDER`: once the file `stop-<name>` is in FOLDER, it stops itself (SIGSTOP) between
-looking and writing. What it has seen written it appends to `<name>.log`.
+`python decider_process.py URL FOLDER NAME`: once the file `harm-<name>` is in FOLDER, it sees a breach; once
+`stop-<name>` is, it sees one too, and stops itself (SIGSTOP) between looking and writing. What it has seen written it
+appends to `<name>.log`.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ class Finder:
         self.folder, self.name = folder, name
 
     async def findings(self, experiment: Experiment, record: Record) -> Findings | None:  # noqa: ARG002
-        harm = (self.folder / f"harm-{self.name}").exists()
-        found = findings(record, latency=HARM if harm else HARMLESS)
-        if (self.folder / f"stop-{self.name}").exists():
-            (self.folder / f"stop-{self.name}").unlink()
+        stop = self.folder / f"stop-{self.name}"
+        stops = stop.exists()
+        harm = stops or (self.folder / f"harm-{self.name}").exists()
+        if stops:
+            stop.unlink()
             os.kill(os.getpid(), signal.SIGSTOP)
-        return found
+        return findings(record, latency=HARM if harm else HARMLESS)
 
 
 async def main(url: str, folder: Path, name: str) -> None:
