@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from meshcache.policy import values as v
-from meshcache.policy.schema import CookieName, Duration, Head, Quantity, Strict, refuse
+from meshcache.policy.schema import CookieName, Duration, Head, Quantity, Strict, Worded, refuse
 
 
 class WarmStore(Strict):
@@ -39,32 +39,13 @@ class Budgets(Strict):
     filter: Quantity | None = None
 
 
-class TrustSource(Strict):
+class TrustSource(Worded):
     """`mesh`, `any`, or `{addresses: [...]}`."""
 
+    words = ("mesh", "any")
+    expected = "mesh, any or {addresses: [10.0.0.0/8]}"
+    nothing: ClassVar = {"addresses": ()}
     addresses: list[Annotated[str, BeforeValidator(v.network)]] = Field(min_length=1)
-    _word: str = ""
-
-    @property
-    def word(self) -> str:
-        """`mesh` or `any`; empty when addresses are listed."""
-        return self._word
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _words(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> TrustSource:
-        if isinstance(value, str):
-            if value not in ("mesh", "any"):
-                raise ValueError(f"expected mesh, any or {{addresses: [10.0.0.0/8]}}, got {v.shown(value)}")
-            source = cls.model_construct(addresses=[])
-            source._word = value
-            return source
-        found: TrustSource = handler(value)
-        return found
-
-    @model_serializer
-    def _written(self) -> str | dict[str, list[str]]:
-        return self._word or {"addresses": self.addresses}
 
 
 class TrustedBy(Strict):

@@ -93,7 +93,7 @@ CHECKS: Final[dict[Callable[..., Any], JsonSchemaValue]] = {
 }
 """What the checks that stand before a field's type accept; of those that are not here the type tells."""
 
-_WORDS: Final[dict[type[BaseModel], tuple[str, ...]]] = {m.Partition: m.BORDERS, TrustSource: ("mesh", "any")}
+_WORDS: Final[dict[type[BaseModel], tuple[str, ...]]] = {one: one.words for one in (m.Partition, TrustSource)}
 """Models in whose place a word may stand."""
 
 _ONE_OF: Final[dict[type[BaseModel], tuple[str, ...]]] = {

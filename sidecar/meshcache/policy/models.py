@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    ValidatorFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -28,6 +26,7 @@ from meshcache.policy.schema import (
     Quantity,
     Ref,
     Strict,
+    Worded,
     refuse,
 )
 
@@ -128,36 +127,13 @@ class QuerySpec(Strict):
     sort: bool = False
 
 
-BORDERS = ("tenant", "subject", "session", "revision")
-
-
-class Partition(Strict):
+class Partition(Worded):
     """`tenant`, `subject`, `session`, `revision` or `{header: x}`."""
 
+    words = ("tenant", "subject", "session", "revision")
+    expected = f"one of {', '.join(words)}, or {{header: x-name}}"
+    nothing: ClassVar = {"header": ""}
     header: HeaderName
-    _word: str = ""
-
-    @property
-    def word(self) -> str:
-        """The word that stands there; empty for a header."""
-        return self._word
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _words(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Partition:
-        if isinstance(value, str):
-            if value not in BORDERS:
-                words = ", ".join(BORDERS)
-                raise ValueError(f"expected one of {words}, or {{header: x-name}}, got {v.shown(value)}")
-            border = cls.model_construct(header="")
-            border._word = value
-            return border
-        found: Partition = handler(value)
-        return found
-
-    @model_serializer
-    def _written(self) -> str | dict[str, str]:
-        return self._word or {"header": self.header}
 
 
 class KeyModel(Strict):

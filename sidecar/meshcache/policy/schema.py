@@ -6,9 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, NoReturn
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -39,6 +47,37 @@ class Strict(BaseModel):
     planned: ClassVar[frozenset[str]] = frozenset()
     hints: ClassVar[Mapping[str, str]] = {}
     """What to say of names that belong to another format, or to another place of this one."""
+
+
+class Worded(Strict):
+    """A mapping, or one of some words in its place."""
+
+    words: ClassVar[tuple[str, ...]]
+    expected: ClassVar[str]
+    """What is said of any other word."""
+    nothing: ClassVar[Mapping[str, Any]]
+    """The fields where a word stands."""
+    _word: str = ""
+
+    @property
+    def word(self) -> str:
+        """The word that stands there; empty for a mapping."""
+        return self._word
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_word(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(value, str):
+            return handler(value)
+        if value not in cls.words:
+            raise ValueError(f"expected {cls.expected}, got {v.shown(value)}")
+        made = cls.model_construct(**cls.nothing)
+        made._word = value
+        return made
+
+    @model_serializer
+    def _written(self) -> str | dict[str, Any]:
+        return self._word or {name: getattr(self, name) for name in self.nothing}
 
 
 class Ref(Strict):
