@@ -12,16 +12,12 @@ import json
 import sys
 import time
 
-import httpx
 import pytest
 import pytest_asyncio
-from running_mesh import Mesh, verdict
+from own_envoy import behind_envoy
+from running_mesh import verdict
 from scripted_origin import Wire, reply
 from tokens import FIRST, KEYS, PAYLOAD, SECOND, bearer, claims_of, signed, token, verifying
-
-from meshcache.envoy.bootstrap import BootstrapOptions
-from meshcache.envoy.clusters import Origin
-from meshcache.envoy.process import EnvoyProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
@@ -68,27 +64,9 @@ def secret(sub: object, org: object) -> bytes:
 @contextlib.asynccontextmanager
 async def running(folder, origin, policies=POLICIES, **filter_options):
     """`meshcache serve` behind an Envoy that verifies tokens."""
-    (folder / "policies").mkdir()
-    (folder / "policies" / "policies.yaml").write_text(policies)
-    mesh = Mesh(folder, origin.url, folder / "policies")
-    refresh = folder / "refresh.sock"
-    options = BootstrapOptions(
-        listen=("127.0.0.1", 0),
-        origin=Origin("127.0.0.1", origin.port),
-        worker_sockets=(mesh.data / "run" / "worker-0.sock",),
-        refresh_socket=refresh,
-        admin=folder / "envoy-admin.sock",
-        message_timeout=1.0,
-        filters_before=(verifying(**filter_options),),
-    )
-    try:
-        await mesh.serve("--refresh-url", f"unix:{refresh}", "--lookup-timeout", "1")
-        async with EnvoyProcess(options, folder / "envoy") as envoy:
-            mesh.base = f"http://127.0.0.1:{await envoy.listen_port()}"
-            mesh.client = httpx.AsyncClient(base_url=mesh.base, trust_env=False, timeout=20)
-            yield mesh
-    finally:
-        await mesh.stop()
+    more = {"message_timeout": 1.0, "filters_before": (verifying(**filter_options),)}
+    async with behind_envoy(folder, origin, "--lookup-timeout", "1", policies=policies, **more) as mesh:
+        yield mesh
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 import pytest_asyncio
 from envoy_data_plane.envoy.config.core.v3 import DataSource
 from envoy_data_plane.envoy.config.route.v3 import DirectResponseAction, Route, RouteMatch
+from own_envoy import behind_envoy
 from policy_sets import POLICIES
 from running_mesh import Mesh, eventually, verdict
 from scripted_origin import reply
 
 from meshcache.envoy import bootstrap
-from meshcache.envoy.bootstrap import BootstrapOptions
-from meshcache.envoy.clusters import Origin
-from meshcache.envoy.process import EnvoyProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
@@ -35,29 +32,12 @@ async def lost(make_folder, origin, monkeypatch):
         return build(name, chain, routes)
 
     monkeypatch.setattr(bootstrap, "_connection_manager", without_routes)
-    folder = make_folder()
-    (folder / "policies").mkdir()
     # A policy that would store a 404 of the origin.
     greedy = POLICIES.replace("staleWhileRevalidate: 1h", "staleWhileRevalidate: 1h, defaultTtl: 60s")
     greedy = greedy.replace("defaultTtl: 60s}", "defaultTtl: 60s, negative: [{status: 404, ttl: 60s}]}", 1)
     assert "negative: [{status: 404, ttl: 60s}]}" in greedy
-    (folder / "policies" / "policies.yaml").write_text(greedy)
-    mesh = Mesh(folder, origin.url, folder / "policies")
-    options = BootstrapOptions(
-        listen=("127.0.0.1", 0),
-        origin=Origin("127.0.0.1", origin.port),
-        worker_sockets=(mesh.data / "run" / "worker-0.sock",),
-        refresh_socket=folder / "refresh.sock",
-        admin=folder / "envoy-admin.sock",
-    )
-    try:
-        await mesh.serve("--refresh-url", f"unix:{options.refresh_socket}")
-        async with EnvoyProcess(options, folder / "envoy") as envoy:
-            mesh.base = f"http://127.0.0.1:{await envoy.listen_port()}"
-            mesh.client = httpx.AsyncClient(base_url=mesh.base, trust_env=False, timeout=20)
-            yield mesh
-    finally:
-        await mesh.stop()
+    async with behind_envoy(make_folder(), origin, policies=greedy) as mesh:
+        yield mesh
 
 
 async def stays(mesh: Mesh, path: str) -> None:

@@ -6,7 +6,8 @@ import pytest
 import pytest_asyncio
 from gateway_envoy import gateway
 from hot_mesh import Crowd
-from running_mesh import Mesh, verdict
+from own_envoy import mesh_under
+from running_mesh import verdict
 from scripted_origin import reply
 from test_filter_guarded import SHOWN, options_for
 from test_filter_served import FORGED
@@ -23,10 +24,7 @@ def internal(names):
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def served(make_folder, origin):
     """A sidecar, and the clients of such an Envoy before it."""
-    folder = make_folder()
-    (folder / "policies").mkdir()
-    (folder / "policies" / "policies.yaml").write_text(SHOWN)
-    mesh = Mesh(folder, origin.url, folder / "policies")
+    mesh = mesh_under(SHOWN, make_folder(), origin.url)
     run = mesh.data / "run"
     try:
         await mesh.serve("--refresh-url", f"unix:{run / 'refresh.sock'}")
@@ -76,10 +74,7 @@ async def test_what_origins_forge_is_worth_nothing(served, origin, path):
 
 async def test_without_the_sidecar_nothing_internal_reaches_the_origin(make_folder, origin, path):
     """The filter still has its plan for some seconds, and asks whoever stands behind it."""
-    folder = make_folder()
-    (folder / "policies").mkdir()
-    (folder / "policies" / "policies.yaml").write_text(SHOWN)
-    mesh = Mesh(folder, origin.url, folder / "policies")
+    mesh = mesh_under(SHOWN, make_folder(), origin.url)
     run = mesh.data / "run"
     async with gateway(options_for(run, origin), run / "envoy") as url:
         crowd = Crowd(url)

@@ -11,8 +11,9 @@ import time
 import pytest
 import pytest_asyncio
 from hot_mesh import Crowd
+from own_envoy import mesh_under
 from policy_sets import POLICIES
-from running_mesh import Mesh, eventually, verdict
+from running_mesh import eventually, verdict
 from test_front_filters import ALICE, MALLORY, only_alice
 
 from filter_module import built_filter
@@ -54,10 +55,7 @@ async def lone_envoy(folder, origin, **more):
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def guarded(make_folder, origin):
     """A sidecar behind an Envoy of the test's own, with RBAC in front of the filter."""
-    folder = make_folder()
-    (folder / "policies").mkdir()
-    (folder / "policies" / "policies.yaml").write_text(SHOWN)
-    mesh = Mesh(folder, origin.url, folder / "policies")
+    mesh = mesh_under(SHOWN, make_folder(), origin.url)
     run = mesh.data / "run"
     try:
         await mesh.serve("--refresh-url", f"unix:{run / 'refresh.sock'}")
@@ -154,10 +152,7 @@ def poisoned(tmp_path_factory):
 
 @pytest.mark.skipif(os.environ.get("FILTER_LONG") != "1", reason="builds a filter of its own: make proofs PARTS=hot")
 async def test_after_a_trap_requests_pass(make_folder, origin, poisoned, path):
-    folder = make_folder()
-    (folder / "policies").mkdir()
-    (folder / "policies" / "policies.yaml").write_text(SHOWN)
-    mesh = Mesh(folder, origin.url, folder / "policies")
+    mesh = mesh_under(SHOWN, make_folder(), origin.url)
     run = mesh.data / "run"
     try:
         await mesh.serve("--refresh-url", f"unix:{run / 'refresh.sock'}")

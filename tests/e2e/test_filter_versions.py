@@ -7,12 +7,9 @@ import shutil
 
 import httpx
 import pytest
-from policy_sets import POLICIES
-from running_mesh import Mesh, eventually, verdict
+from own_envoy import behind_envoy
+from running_mesh import eventually, verdict
 
-from meshcache.envoy.bootstrap import BootstrapOptions
-from meshcache.envoy.clusters import Origin
-from meshcache.envoy.process import EnvoyProcess
 from meshcache.wasm import building, module
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
@@ -32,34 +29,19 @@ def another_release(folder):
 
 async def test_the_sidecar_gives_another_release_no_plan_and_answers_as_ever(make_folder, origin, path):
     folder = make_folder()
-    (folder / "policies").mkdir()
-    (folder / "policies" / "policies.yaml").write_text(POLICIES)
-    mesh = Mesh(folder, origin.url, folder / "policies")
-    options = BootstrapOptions(
-        listen=("127.0.0.1", 0),
-        origin=Origin("127.0.0.1", origin.port),
-        worker_sockets=(mesh.data / "run" / "worker-0.sock",),
-        refresh_socket=folder / "refresh.sock",
-        admin=folder / "envoy-admin.sock",
-        wasm=await asyncio.to_thread(another_release, folder),
-    )
-    try:
-        await mesh.serve("--show-all-to=127.0.0.0/8")
-        async with EnvoyProcess(options, folder / "envoy") as envoy:
-            mesh.base = f"http://127.0.0.1:{await envoy.listen_port()}"
-            mesh.client = httpx.AsyncClient(base_url=mesh.base, trust_env=False, timeout=20)
+    other = await asyncio.to_thread(another_release, folder)
+    async with behind_envoy(folder, origin, "--show-all-to=127.0.0.0/8", wasm=other) as mesh:
 
-            async def refused() -> bool:
-                transport = httpx.AsyncHTTPTransport(uds=str(folder / "envoy-admin.sock"))
-                async with httpx.AsyncClient(transport=transport) as admin:
-                    text = (await admin.get("http://envoy/stats?filter=meshcache-filter.upstream_rq_400")).text
-                return int(text.rpartition(" ")[2] or 0) > 0
+        async def refused() -> bool:
+            transport = httpx.AsyncHTTPTransport(uds=str(folder / "envoy-admin.sock"))
+            async with httpx.AsyncClient(transport=transport) as admin:
+                text = (await admin.get("http://envoy/stats?filter=meshcache-filter.upstream_rq_400")).text
+            return int(text.rpartition(" ")[2] or 0) > 0
 
-            assert await eventually(refused)
-            assert await mesh.settled(path)
-            assert {verdict(await mesh.get(path)).tier for _ in range(3)} == {"hot"}
-            assert (await mesh.get(path, method="POST")).status_code == 200
-            assert not verdict(await mesh.get(path)).hit
-            assert await mesh.metric("filter_workers") == 0
-    finally:
-        await mesh.stop()
+        assert await eventually(refused)
+        assert await mesh.settled(path)
+        assert {verdict(await mesh.get(path)).tier for _ in range(3)} == {"hot"}
+        assert (await mesh.get(path, method="POST")).status_code == 200
+        assert not verdict(await mesh.get(path)).hit
+        assert await mesh.metric("filter_workers") == 0
+        assert await mesh.metric("filter_polls_total", answer="refused") > 0

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from own_envoy import mesh_under
 from policy_sets import POLICIES
-from running_mesh import Mesh, eventually
+from running_mesh import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
@@ -32,10 +33,7 @@ def loaded(pid: int, library: str) -> bool:
 
 
 async def test_idle_processes_take_what_the_limits_of_pods_count_on(make_folder):
-    folder = make_folder()
-    (folder / "policies").mkdir()
-    (folder / "policies" / "policies.yaml").write_text(POLICIES)
-    mesh = Mesh(folder, "", folder / "policies")
+    mesh = mesh_under(POLICIES, make_folder())
     try:
         await mesh.serve("--workers", "2")
         supervisor = (await mesh.status())["pid"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 import pytest_asyncio
 from envoy_data_plane.envoy.config.rbac.v3 import Permission, Policy, Principal, RbacAction
@@ -11,13 +10,11 @@ from envoy_data_plane.envoy.config.route.v3 import HeaderMatcher
 from envoy_data_plane.envoy.extensions.filters.http.rbac.v3 import Rbac
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import HttpFilter
 from envoy_data_plane.envoy.type.matcher.v3 import StringMatcher
-from policy_sets import POLICIES
-from running_mesh import Mesh, verdict
+from own_envoy import behind_envoy
+from running_mesh import verdict
 from scripted_origin import reply
 
-from meshcache.envoy.bootstrap import BootstrapOptions, DirectResponse
-from meshcache.envoy.clusters import Origin
-from meshcache.envoy.process import EnvoyProcess
+from meshcache.envoy.bootstrap import DirectResponse
 from meshcache.envoy.render import pack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
@@ -36,28 +33,9 @@ def only_alice() -> HttpFilter:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def guarded(make_folder, origin):
     """`meshcache serve` behind an Envoy of the test's own, with RBAC in front and answers that Envoy gives itself."""
-    folder = make_folder()
-    (folder / "policies").mkdir()
-    (folder / "policies" / "policies.yaml").write_text(POLICIES)
-    mesh = Mesh(folder, origin.url, folder / "policies")
-    refresh = folder / "refresh.sock"
-    options = BootstrapOptions(
-        listen=("127.0.0.1", 0),
-        origin=Origin("127.0.0.1", origin.port),
-        worker_sockets=(mesh.data / "run" / "worker-0.sock",),
-        refresh_socket=refresh,
-        admin=folder / "envoy-admin.sock",
-        filters_before=(only_alice(),),
-        direct_responses=(DirectResponse("/greedy/gone", 404, "no route"), DirectResponse("/greedy/own", 200, "own")),
-    )
-    try:
-        await mesh.serve("--refresh-url", f"unix:{refresh}")
-        async with EnvoyProcess(options, folder / "envoy") as envoy:
-            mesh.base = f"http://127.0.0.1:{await envoy.listen_port()}"
-            mesh.client = httpx.AsyncClient(base_url=mesh.base, trust_env=False, timeout=20)
-            yield mesh
-    finally:
-        await mesh.stop()
+    direct = (DirectResponse("/greedy/gone", 404, "no route"), DirectResponse("/greedy/own", 200, "own"))
+    async with behind_envoy(make_folder(), origin, filters_before=(only_alice(),), direct_responses=direct) as mesh:
+        yield mesh
 
 
 async def test_who_is_refused_without_the_cache_is_refused_with_it(guarded, origin, path):

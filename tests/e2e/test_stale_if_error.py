@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
+from own_envoy import envoy_of, mesh_under, options_beside
 from policy_sets import POLICIES
 from running_mesh import Mesh, eventually, verdict
 from scripted_origin import ScriptedOrigin, cut, head, reply
@@ -19,7 +17,6 @@ from scripted_origin import ScriptedOrigin, cut, head, reply
 from meshcache.envoy import bootstrap
 from meshcache.envoy.bootstrap import BootstrapOptions
 from meshcache.envoy.clusters import Origin
-from meshcache.envoy.process import EnvoyProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
@@ -65,29 +62,11 @@ async def start(folder, origin: Origin, monkeypatch) -> tuple[Mesh, BootstrapOpt
         return dataclasses.replace(build(cluster), timeout=timedelta(seconds=0.5))
 
     monkeypatch.setattr(bootstrap, "to_cluster", impatient)
-    (folder / "policies").mkdir()
     told = POLICIES.replace("  trust:\n", "  trust:\n    cacheStatus: {from: [any]}\n")
-    (folder / "policies" / "policies.yaml").write_text(told)
-    mesh = Mesh(folder, "", folder / "policies")
-    options = BootstrapOptions(
-        listen=("127.0.0.1", 0),
-        origin=origin,
-        worker_sockets=(mesh.data / "run" / "worker-0.sock",),
-        refresh_socket=folder / "refresh.sock",
-        admin=folder / "envoy-admin.sock",
-    )
+    mesh = mesh_under(told, folder)
+    options = options_beside(mesh, origin)
     await mesh.serve("--refresh-url", f"unix:{options.refresh_socket}")
     return mesh, options
-
-
-@contextlib.asynccontextmanager
-async def envoy_of(mesh: Mesh, options: BootstrapOptions, folder: Path) -> AsyncIterator[None]:
-    """An Envoy in front of `mesh`, until the end of the block."""
-    async with EnvoyProcess(options, folder) as envoy:
-        mesh.base = f"http://127.0.0.1:{await envoy.listen_port()}"
-        mesh.client = httpx.AsyncClient(base_url=mesh.base, trust_env=False, timeout=20)
-        yield
-        await mesh.client.aclose()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -24,6 +24,29 @@ kind: CachePolicy
 metadata: {name: plain}
 spec: {eviction: ttl}
 """
+ROUTED = (
+    GOOD
+    + """\
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheRoute
+metadata: {name: r}
+spec: {match: [{path: {prefix: /}}], policyRef: {name: plain}}
+"""
+)
+EXPERIMENT = """\
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheExperiment
+metadata: {name: e}
+spec:
+  routeRef: {name: r}
+  unit: [{header: x-user-id}]
+  arms:
+    - {name: control, policyRef: {name: plain}, weight: 90}
+    - {name: candidate, policyRef: {name: plain}, weight: 10}
+"""
+"""To be put behind `ROUTED`."""
 
 
 async def until(condition, seconds=20.0, what="the condition"):

@@ -13,7 +13,7 @@ import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 from envoy_streams import body, request, response
 from filters import PlayedFilter
-from supervised import GOOD, PROCESS, channel_to, conditions, pids, until
+from supervised import EXPERIMENT, PROCESS, ROUTED, channel_to, conditions, pids, until
 
 from meshcache.admin.server import EmbeddedServer
 from meshcache.decisions import AskedFor
@@ -38,28 +38,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-SET = (
-    GOOD.replace("spec: {eviction: ttl}", "spec: {eviction: ttl, freshness: {defaultTtl: 60s}}")
-    + """\
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheRoute
-metadata: {name: r}
-spec: {match: [{path: {prefix: /}}], policyRef: {name: plain}}
-"""
-)
-EXPERIMENT = """\
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheExperiment
-metadata: {name: e}
-spec:
-  routeRef: {name: r}
-  unit: [{header: x-user-id}]
-  arms:
-    - {name: control, policyRef: {name: plain}, weight: 90}
-    - {name: candidate, policyRef: {name: plain}, weight: 10}
-"""
+SET = ROUTED.replace("spec: {eviction: ttl}", "spec: {eviction: ttl, freshness: {defaultTtl: 60s}}")
 NO_MEMORY = """\
 ---
 apiVersion: meshcache.dev/v1alpha1

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import structlog
-from supervised import GOOD, pids, until
+from supervised import EXPERIMENT, ROUTED, pids, until
 
 from meshcache.experiment.overlay import Adoption, Overlay, Phase
 from meshcache.extproc.assembly import build
@@ -21,26 +21,7 @@ from meshcache.observe.metrics import Metrics
 from meshcache.policy.compile import compile_documents
 from meshcache.policy.documents import Documents
 
-SET = (
-    GOOD
-    + """\
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheRoute
-metadata: {name: r}
-spec: {match: [{path: {prefix: /}}], policyRef: {name: plain}}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheExperiment
-metadata: {name: e}
-spec:
-  routeRef: {name: r}
-  unit: [{header: x-user-id}]
-  arms:
-    - {name: control, policyRef: {name: plain}, weight: 90}
-    - {name: candidate, policyRef: {name: plain}, weight: 10}
-"""
-)
+SET = ROUTED + EXPERIMENT
 
 
 @pytest.mark.alone

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from supervised import GOOD, conditions, pids, until
+from supervised import EXPERIMENT, GOOD, ROUTED, conditions, pids, until
 
 from meshcache.extproc.supervisor import LAST_GOOD_NAME
 from meshcache.message import Headers, Request
@@ -162,25 +162,10 @@ async def test_no_good_set_at_the_first_start_is_an_error_with_places(bench):
 
 async def test_units_are_assigned_as_the_workers_do(bench):
     """The filter's plan is made of what is compiled here: with other keys Envoy would give a user another arm."""
-    experiment = """\
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheRoute
-metadata: {name: route}
-spec: {match: [{path: {prefix: /}}], policyRef: {name: plain}}
----
-apiVersion: meshcache.dev/v1alpha1
-kind: CacheExperiment
-metadata: {name: e}
-spec:
-  routeRef: {name: route}
-  unit: [{header: x-user}]
-  arms: [{name: a, policyRef: {name: plain}, weight: 1}, {name: b, policyRef: {name: plain}, weight: 1}]
-"""
-    bench.write(GOOD + experiment)
+    bench.write(ROUTED + EXPERIMENT)
     supervisor = bench.make()
     supervisor.load()
     secret = Keyring.load_or_create(bench.data / "keys").assignment_secret
     expected = compile_documents(FolderSource(bench.policies).read(), generation=1, secret=secret)
-    users = [Request("GET", "example.org", "/", Headers([("x-user", f"u{turn}")])) for turn in range(40)]
+    users = [Request("GET", "example.org", "/", Headers([("x-user-id", f"u{turn}")])) for turn in range(40)]
     assert [supervisor.snapshot.select(user).arm for user in users] == [expected.select(user).arm for user in users]
