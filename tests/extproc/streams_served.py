@@ -1,4 +1,4 @@
-"""A process that serves ext_proc streams by `grpc.aio`: `python streams_served.py SOCKET`.
+"""A process that serves ext_proc streams as a worker does: `python streams_served.py SOCKET`.
 
 For each line on stdin it says on stdout how many bytes its heap has given out, garbage and free memory not counted.
 """
@@ -10,13 +10,20 @@ import ctypes
 import gc
 import sys
 import tempfile
-from pathlib import Path
 
 import grpc
+import uvloop
 
-from cache_harness import Rig
-from meshcache.extproc.conversation import ExternalProcessor
-from policy_texts import policies
+from meshcache.extproc.assembly import build
+from meshcache.extproc.control import WorkerOptions
+from meshcache.extproc.options import SERVER_OPTIONS
+from meshcache.observe import logs
+from meshcache.observe.metrics import Metrics
+from meshcache.policy.documents import Documents
+from policy_texts import experiment_and_off, policies
+
+REST = 0.2
+"""Seconds for what the last streams have begun to come to its end."""
 
 
 class HeapInfo(ctypes.Structure):
@@ -35,17 +42,22 @@ def bytes_in_use() -> int:
 
 async def serve(socket: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with Rig(Path(folder), policies(freshness="{defaultTtl: 1h}")) as rig:
-            processor = ExternalProcessor(rig.cache, on_error=lambda *_: sys.exit(1), lookup_timeout=5)
-            server = grpc.aio.server()
-            server.add_generic_rpc_handlers((processor.handler(),))
-            server.add_insecure_port(f"unix:{socket}")
-            await server.start()
-            print("serving", flush=True)
-            while await asyncio.to_thread(sys.stdin.readline):
-                print(bytes_in_use(), flush=True)
-            await server.stop(0)
+        options = WorkerOptions(index=0, workers=1, socket_path=socket, data_dir=folder, lookup_timeout=5)
+        service = await build(options, Metrics(), logs.get_logger())
+        documents = policies(freshness="{defaultTtl: 1h}", more=experiment_and_off())
+        service.install(Documents.of([("test.yaml", documents)]), generation=1)
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server.add_generic_rpc_handlers(tuple(service.handlers()))
+        server.add_insecure_port(f"unix:{socket}")
+        await server.start()
+        print("serving", flush=True)
+        while await asyncio.to_thread(sys.stdin.readline):
+            await asyncio.sleep(REST)
+            print(bytes_in_use(), flush=True)
+        await server.stop(0)
+        await service.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1]))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(sys.argv[1]))

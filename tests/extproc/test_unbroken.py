@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 
 from meshcache.extproc import unbroken
 from meshcache.extproc.unbroken import Unbroken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Call:
@@ -143,3 +149,64 @@ async def test_a_task_that_is_given_up_closes_the_call() -> None:
     next(waiting)
     waiting.close()
     assert closed == [True]
+
+
+@pytest.mark.parametrize("cancels", [0, 1])
+async def test_a_call_that_the_core_gives_up_comes_to_its_own_end(cancels: int) -> None:
+    call = Call()
+    task = await awaiting(call, cancels=cancels)
+    call.future.set_exception(grpc.aio.InternalError("the stream is no more"))
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert call.ended
+    assert task.cancelled()
+    assert isinstance(caught.value.__cause__, grpc.aio.InternalError) or cancels
+
+
+async def test_a_cancellation_in_the_moment_in_which_the_core_gives_up() -> None:
+    call = Call()
+    task = await awaiting(call)
+    call.future.set_exception(grpc.aio.InternalError("the stream is no more"))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert call.ended
+
+
+class Held:
+    """What a stream holds."""
+
+
+@pytest.mark.parametrize("outcome", [None, grpc.aio.InternalError])
+async def test_a_cancelled_call_holds_nothing_any_more(
+    outcome: type[Exception] | None, without_collector: None
+) -> None:
+    call = Call()
+    gone: list[weakref.ref[Any]] = [weakref.ref(call.future)]
+
+    async def work(call: Call) -> None:
+        held = Held()
+        gone.append(weakref.ref(held))
+        await Unbroken(call())
+
+    task = asyncio.create_task(work(call))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    if outcome is None:
+        call.future.set_result("one")
+    else:
+        call.future.set_exception(outcome("two"))
+    await asyncio.wait([task])
+    assert task.cancelled()
+    del task, call
+    await asyncio.sleep(0)
+    assert [what() for what in gone] == [None, None]
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
