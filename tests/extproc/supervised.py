@@ -12,7 +12,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.extproc.control import WorkerOptions
-from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
+from meshcache.extproc.settings import SupervisorOptions
+from meshcache.extproc.supervisor import Supervisor
 from meshcache.policy.sources import FolderSource
 
 STUB = (sys.executable, str(Path(__file__).with_name("stub_worker.py")))

@@ -96,7 +96,8 @@ from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import structlog
 from meshcache.extproc.control import WorkerOptions
-from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
+from meshcache.extproc.settings import SupervisorOptions
+from meshcache.extproc.supervisor import Supervisor
 from meshcache.policy.sources import FolderSource
 
 async def main():

@@ -26,7 +26,8 @@ from meshcache.extproc.experiment_views import ExperimentList, ExperimentView
 from meshcache.extproc.filter_feed import filter_app
 from meshcache.extproc.options import SOCKET_MODE
 from meshcache.extproc.purger import PurgeRequest, PurgeResult
-from meshcache.extproc.supervisor import Supervisor, SupervisorOptions
+from meshcache.extproc.settings import SupervisorOptions
+from meshcache.extproc.supervisor import Supervisor
 from meshcache.observe import logs
 from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.sources import FolderSource

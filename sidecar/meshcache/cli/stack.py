@@ -31,8 +31,9 @@ from meshcache.envoy.timeouts import message_timeout
 from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.keeper import first_set
 from meshcache.extproc.last_good import LastGoodFile
+from meshcache.extproc.settings import with_stores
 from meshcache.extproc.status import Status
-from meshcache.extproc.supervisor import LAST_GOOD_NAME, with_stores
+from meshcache.extproc.supervisor import LAST_GOOD_NAME
 from meshcache.extproc.surroundings import surroundings
 from meshcache.observe import logs
 from meshcache.policy.errors import PolicyErrors

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -31,6 +30,7 @@ from meshcache.extproc.last_good import LastGoodFile
 from meshcache.extproc.links import SharedLinks
 from meshcache.extproc.overlays import OverlaysInForce
 from meshcache.extproc.purging import Purging
+from meshcache.extproc.settings import with_stores
 from meshcache.extproc.status import Status
 from meshcache.extproc.surroundings import surroundings
 from meshcache.observe.audit import FILE_NAME as AUDIT_FILE
@@ -38,65 +38,23 @@ from meshcache.observe.audit import AuditLog
 from meshcache.observe.exposition import render
 from meshcache.observe.metrics import Metrics, Snapshot, merge
 from meshcache.policy.compiled import Config
-from meshcache.policy.values import LMDB
 from meshcache.process import StartError, check_unix_path, make_folder
 from meshcache.tiers.board import BoardError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
 
+    from meshcache.extproc.settings import SupervisorOptions
     from meshcache.policy.snapshot import Snapshot as PolicySet
 
-FILTER_SOCKET: Final = "filter.sock"
 LAST_GOOD_NAME: Final = "policies.last-good"
 IN_FORCE: Final = 2.0
 """Seconds for which a person's order waits for workers that do not say that they have it."""
 WATCH_RETRY: Final = 0.5
 """Seconds before a watch that ended is begun again."""
-
-
-@dataclass(frozen=True, slots=True)
-class SupervisorOptions:
-    """What `meshcache serve` was told."""
-
-    data: Path
-    socket_dir: Path
-    """Worker i listens on `worker-<i>.sock` in it."""
-    workers: int
-    worker: WorkerOptions
-    """A pattern for every worker; what the CacheConfig may say, `index`, `socket_path` and so on are filled in."""
-    message_timeout: Callable[[float, float], float]
-    """How many seconds Envoy should wait for a reply, given what all look-ups of one request may take together, and for
-    how long one may wait for another's answer."""
-    lookup_timeout: float | None = None
-    """How many seconds it does wait, when that was told; else what `message_timeout` says of the first set."""
-    metrics_listen: str = ""
-    """Where metrics are served, when it was told; else the CacheConfig says it."""
-
-    def socket_path(self, index: int) -> Path:
-        """The socket of worker `index`."""
-        return self.socket_dir / f"worker-{index}.sock"
-
-    @property
-    def filter_socket(self) -> Path:
-        """The socket on which filters in Envoy ask."""
-        return self.socket_dir / FILTER_SOCKET
-
-
-def with_stores(given: WorkerOptions, config: Config) -> WorkerOptions:
-    """`given` with stores and budgets filled in: the command line comes first, then the CacheConfig."""
-    warm = given.warm_url or config.warm_url or ""
-    return msgspec.structs.replace(
-        given,
-        # Named on the command line, the LMDB file is used even when the CacheConfig names a Redis.
-        warm_url="" if warm == LMDB else warm,
-        cold_url=given.cold_url or config.cold_url or "",
-        cold_max_bytes=given.cold_max_bytes or config.cold_max_bytes or 0,
-        hot_bytes=given.hot_bytes or config.hot_bytes or 0,
-    )
 
 
 class Supervisor:
