@@ -191,7 +191,7 @@ fn remember(id: u32, found: *const decide.LookUp, hash: u64, why: marks.Why) voi
     // The answer to HEAD has no body to keep.
     if (!equal(view.method.?, "GET")) return;
     const digest = marks.digestOf(found.material);
-    const asked: streams_file.Asked = .{
+    const asked: streams_file.Awaited = .{
         .digest = digest,
         .hash = hash,
         .born = worker.drops.slots.now(),
@@ -236,7 +236,7 @@ fn reply(found: *const decide.LookUp, hit: *const store_file.Hit, stale: bool, n
 }
 
 /// Begins to keep the response, if the sidecar allows it.
-fn begin(stream: *const streams_file.Stream, asked: *const streams_file.Asked) ?store_file.Handle {
+fn begin(stream: *const streams_file.Stream, asked: *const streams_file.Awaited) ?store_file.Handle {
     const value = abi.header(.response_headers, marks.keep_name, &mark) orelse return null;
     abi.removeHeader(.response_headers, marks.keep_name);
     if (stream.plan != worker.plan_number) return null;

@@ -17,12 +17,12 @@ const none = 0xFFFF;
 
 pub const Kind = union(enum) {
     /// The sidecar was asked, and may allow to keep the answer.
-    asked: Asked,
+    asked: Awaited,
     /// The request may change what is stored; null where nobody could be asked what.
     unsafe: ?marks.Party,
 };
 
-pub const Asked = struct {
+pub const Awaited = struct {
     digest: marks.Digest,
     hash: u64,
     born: slots.Born,
@@ -72,7 +72,7 @@ pub const Streams = struct {
 
     /// Remembers a request that was asked for by its fields, as the host gave them, and its key; null when there is no
     /// room for that.
-    pub fn ask(self: *Streams, id: u32, plan: u32, asked: Asked, pairs: []const u8, material: []const u8) ?*Stream {
+    pub fn ask(self: *Streams, id: u32, plan: u32, asked: Awaited, pairs: []const u8, material: []const u8) ?*Stream {
         const bytes = pairs.len + material.len;
         if (self.free == none) return null;
         const room: u16 = if (bytes <= small_bytes)
@@ -175,7 +175,7 @@ var tested: Streams = undefined;
 
 test "what is remembered is found until it is forgotten, and room is used again" {
     tested.init();
-    const asked: Asked = .{ .digest = @splat(0), .hash = 1, .born = 0, .pool = 0, .largest = 9, .pairs = 0, .material = 0 };
+    const asked: Awaited = .{ .digest = @splat(0), .hash = 1, .born = 0, .pool = 0, .largest = 9, .pairs = 0, .material = 0 };
     const party: marks.Party = .{ .plan = @splat(0), .secret = @splat(0) };
     for (0..3) |_| {
         var id: u32 = 1;
