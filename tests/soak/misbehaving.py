@@ -256,6 +256,7 @@ async def _run(soak: Soak, listening: socket.socket) -> dict[str, Any]:
     server = await origin.start(listening)
     # A second Ctrl-C ends it at once.
     loop.add_signal_handler(signal.SIGINT, soak.stop, loop)
+    say(f"Asking {soak.settings.requests} times, {soak.settings.clients} at once")
     began = time.monotonic()
     await soak.run()
     server.close()

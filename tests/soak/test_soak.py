@@ -5,46 +5,26 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from soak.misbehaving import Settings, Soak
 from soak.mix import End, Mix
 from soak.resident import Resident, resident
+from soak.started import Started
 
-REPOSITORY = Path(__file__).parents[2]
 SETTINGS = Settings(requests=100, seconds=1, clients=1, warmup=0.5, growth=0.05)
 MIB = 1 << 20
-
-
-def start(**environment: str) -> subprocess.Popen[str]:
-    paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests"), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-m", "soak"],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": paths, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def left_running() -> list[bytes]:
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    return [line for line in lines if b"mc-soak-" in line]
 
 
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_nothing_grows_while_clients_and_origin_misbehave() -> None:
-    process = start(REQUESTS="20000", SECONDS="200", GROWTH="0.2")
-    output, errors = process.communicate(timeout=280)
-    assert process.returncode == 0, errors
+    soak = Started(REQUESTS="20000", SECONDS="200", GROWTH="0.2")
+    output, errors = soak.process.communicate(timeout=280)
+    assert soak.process.returncode == 0, errors
     found = json.loads(output.splitlines()[-1])
     assert found["requests"] == 20_000
     answers = found["answers"]
@@ -52,21 +32,23 @@ def test_nothing_grows_while_clients_and_origin_misbehave() -> None:
         assert answers[kind] > 0, answers
     assert any(kind.startswith("cut by the origin") for kind in answers), answers
     assert set(found["memory"]) == {"supervisor", "worker-0", "worker-1", "envoy"}
-    assert left_running() == []
+    assert soak.running() == set()
 
 
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_an_interrupted_soak_says_how_far_it_came_and_leaves_nothing_running() -> None:
-    process = start(REQUESTS="1000000")
-    time.sleep(12)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
+    soak = Started(REQUESTS="1000000")
+    soak.wait_for("Asking")
+    time.sleep(2)
+    assert "envoy" in soak.running()
+    soak.process.send_signal(signal.SIGINT)
+    output, errors = soak.process.communicate(timeout=60)
+    assert soak.process.returncode == 130, errors
     found = json.loads(output.splitlines()[-1])
     assert found["interrupted"]
-    assert found["requests"] < 1_000_000
-    assert left_running() == []
+    assert 0 < found["requests"] < 1_000_000
+    assert soak.running() == set()
 
 
 def looked_at(first: float, last: float) -> Soak:
