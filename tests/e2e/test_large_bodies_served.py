@@ -229,8 +229,12 @@ async def test_equal_bodies_are_stored_once(start_mesh, origin, name):
     async def all_shared():
         return await mesh.metric("chunks_total", event="shared") >= 80
 
+    async def all_written():
+        return await mesh.metric("chunks_total", event="written") == 80
+
     assert await eventually(all_shared)
-    assert await mesh.metric("chunks_total", event="written") == 80
+    # Each worker tells what it has counted at a moment of its own, and the two may have halves of the bodies.
+    assert await eventually(all_written)
     await mesh.stop()
 
 
