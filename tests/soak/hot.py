@@ -10,13 +10,9 @@ JSON; the exit status is 0 only if all was right, and if there were enough evict
 from __future__ import annotations
 
 import asyncio
-import json
-import math
-import os
 import re
 import shutil
 import socket
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -28,11 +24,13 @@ from urllib.request import urlopen
 
 import uvloop
 
-from bench.processes import LOOPBACK, MeasurementError, accepts, free_port, raise_on_termination, running
+from bench.processes import LOOPBACK, free_port
 from bench.wrk import parse, require_wrk
+from soak.front import meshcache
 from soak.hot_origin import Origin, OriginProtocol
 from soak.resident import resident
 from soak.say import say
+from soak.settings import positive
 from soak.sizes import STEP
 from soak.watcher import Known, Watcher
 
@@ -84,7 +82,7 @@ class Settings:
     @classmethod
     def from_environment(cls) -> Settings:
         """Raises `MeasurementError` for what is no positive number."""
-        found = [_positive(name, default) for name, default in _DEFAULTS.items()]
+        found = [positive(name, default) for name, default in _DEFAULTS.items()]
         return cls(int(found[0]), found[1], int(found[2]) << 20, int(found[3]), max(int(found[4]), 1))
 
 
@@ -159,7 +157,9 @@ async def load(port: int, settings: Settings, number: int) -> int:
     return parse(out.decode()).requests
 
 
-def _soak(settings: Settings) -> dict[str, Any]:
+def run() -> dict[str, Any]:
+    """Run the soak: what came of it, `problems` among it. Raises `MeasurementError`."""
+    settings = Settings.from_environment()
     require_wrk()
     with (
         socket.create_server((LOOPBACK, 0), backlog=1024) as listening,
@@ -270,45 +270,8 @@ def judge(
 @contextmanager
 def _meshcache(folder: Path, origin_port: int, settings: Settings) -> Iterator[Running]:
     """`meshcache up`, in front of the origin."""
-    (folder / "policies").mkdir()
-    (folder / "policies" / "soak.yaml").write_text(POLICIES.format(budget=settings.budget >> 20))
-    port, metrics = free_port(), free_port()
-    command: list[str | Path] = [Path(sys.executable).parent / "meshcache", "up", "--log-level", "warning"]
-    command += ["--origin", f"http://{LOOPBACK}:{origin_port}", "--listen", f"{LOOPBACK}:{port}"]
-    command += ["--policies", folder / "policies", "--data", folder / "data", "--drain-timeout", "2"]
-    command += ["--metrics-listen", f"{LOOPBACK}:{metrics}", "--concurrency", str(ENVOY_WORKERS)]
-    with running("meshcache", command, ready=accepts(port), folder=folder, timeout=90) as process:
-        yield Running(port, f"http://{LOOPBACK}:{metrics}/metrics", _envoy(process.pid))
-
-
-def _envoy(parent: int) -> int:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        found = re.match(r"(\d+) \(envoy\) \S (\d+) ", stat.read_text())
-        if found and int(found[2]) == parent:
-            return int(found[1])
-    raise MeasurementError("there is no Envoy")
-
-
-def _positive(name: str, default: float) -> float:
-    text = os.environ.get(name) or str(default)
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise MeasurementError(f"{name} is {text!r}; it has to be a number above 0")
-    return number
-
-
-def main() -> int:
-    """Run the soak; returns the exit status."""
-    raise_on_termination()
-    try:
-        found = _soak(Settings.from_environment())
-    except MeasurementError as error:
-        say(f"soak: {error}")
-        return 1
-    for problem in found["problems"]:
-        say(f"soak: {problem}")
-    print(json.dumps(found))
-    return 1 if found["problems"] else 0
+    metrics = f"{LOOPBACK}:{free_port()}"
+    policies = POLICIES.format(budget=settings.budget >> 20)
+    options = ("--metrics-listen", metrics, "--concurrency", str(ENVOY_WORKERS))
+    with meshcache(folder, origin_port, policies, *options) as front:
+        yield Running(front.port, f"http://{metrics}/metrics", front.envoy)

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
 import signal
 import socket
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -25,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import uvloop
 
-from bench.processes import LOOPBACK, MeasurementError, accepts, free_port, raise_on_termination, running
+from bench.processes import LOOPBACK, MeasurementError
 from soak import origin
 from soak.client import Client
+from soak.front import meshcache
 from soak.mix import Ask, Mix
 from soak.resident import Resident, resident
 from soak.say import say
+from soak.settings import positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,11 +73,11 @@ class Settings:
     def from_environment(cls) -> Settings:
         """Raises `MeasurementError` for what is no positive number."""
         return cls(
-            requests=int(_positive("REQUESTS", 1_000_000)),
-            seconds=_positive("SECONDS", 900),
-            clients=int(_positive("CLIENTS", 48)),
-            warmup=_positive("WARMUP", 0.3),
-            growth=_positive("GROWTH", 0.05),
+            requests=int(positive("REQUESTS", 1_000_000)),
+            seconds=positive("SECONDS", 900),
+            clients=int(positive("CLIENTS", 48)),
+            warmup=positive("WARMUP", 0.3),
+            growth=positive("GROWTH", 0.05),
         )
 
 
@@ -194,19 +193,13 @@ def _middle(looks: list[Resident]) -> Resident:
 
 
 @contextlib.contextmanager
-def meshcache(folder: Path, origin_port: int) -> Iterator[tuple[int, dict[str, int]]]:
+def _meshcache(folder: Path, origin_port: int) -> Iterator[tuple[int, dict[str, int]]]:
     """`meshcache up` in front of the origin: its port, and the pids by name; raises when it is not well in the end."""
-    (folder / "policies").mkdir()
-    (folder / "policies" / "soak.yaml").write_text(POLICIES)
-    port = free_port()
-    command: list[str | Path] = [Path(sys.executable).parent / "meshcache", "up", "--log-level", "warning"]
-    command += ["--origin", f"http://{LOOPBACK}:{origin_port}", "--listen", f"{LOOPBACK}:{port}"]
-    command += ["--policies", folder / "policies", "--data", folder / "data", "--workers", str(WORKERS)]
-    command += ["--metrics-listen", f"{LOOPBACK}:0", "--drain-timeout", "2"]
-    with running("meshcache", command, ready=accepts(port), folder=folder, timeout=90) as process:
+    options = ("--workers", str(WORKERS), "--metrics-listen", f"{LOOPBACK}:0")
+    with meshcache(folder, origin_port, POLICIES, *options) as front:
         before = _status(folder)
         names = {"supervisor": before["pid"]} | {f"worker-{w['index']}": w["pid"] for w in before["workers"]}
-        yield port, names | _envoy(process.pid)
+        yield front.port, names | {"envoy": front.envoy}
         after = _status(folder)
         for worker, then in zip(after["workers"], before["workers"], strict=True):
             if worker["pid"] != then["pid"]:
@@ -220,17 +213,9 @@ def _status(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _envoy(parent: int) -> dict[str, int]:
-    """The pid of the Envoy among the children of `parent`."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
-            if name == "envoy" and int(rest.split()[1]) == parent:
-                return {"envoy": int(stat.parent.name)}
-    return {}
-
-
-def _soak(settings: Settings) -> dict[str, Any]:
+def run() -> dict[str, Any]:
+    """Run the soak: what came of it, `problems` and `interrupted` among it. Raises `MeasurementError`."""
+    settings = Settings.from_environment()
     found = None
     try:
         with (
@@ -240,7 +225,7 @@ def _soak(settings: Settings) -> dict[str, Any]:
             say(f"Starting Envoy and meshcache with {WORKERS} workers")
             # Before there is a loop: a Ctrl-C is heard here at once.
             with (
-                meshcache(Path(folder), listening.getsockname()[1]) as (port, processes),
+                _meshcache(Path(folder), listening.getsockname()[1]) as (port, processes),
                 asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
             ):
                 found = runner.run(_run(Soak(settings, port, processes), listening))
@@ -261,28 +246,3 @@ async def _run(soak: Soak, listening: socket.socket) -> dict[str, Any]:
     await soak.run()
     server.close()
     return soak.summary(time.monotonic() - began) | {"interrupted": soak.stopped}
-
-
-def main() -> int:
-    """Run the soak; returns the exit status."""
-    raise_on_termination()
-    try:
-        found = _soak(Settings.from_environment())
-    except MeasurementError as error:
-        say(f"soak: {error}")
-        return 1
-    for problem in found["problems"]:
-        say(f"soak: {problem}")
-    print(json.dumps(found))
-    return 130 if found["interrupted"] else 1 if found["problems"] else 0
-
-
-def _positive(name: str, default: float) -> float:
-    text = os.environ.get(name) or str(default)
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise MeasurementError(f"{name} is {text!r}; it has to be a number above 0")
-    return number
