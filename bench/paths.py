@@ -21,7 +21,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 from envoy_data_plane.envoy.extensions.http.cache.simple_http_cache.v3 import SimpleHttpCacheConfig
 
 from bench.envoys import bootstrap, direct_response, listener, running_envoy, write_failed
-from bench.processes import LOOPBACK, MeasurementError, accepts, free_port, running
+from bench.processes import LOOPBACK, MeasurementError, accepts, free_port, naming, running
 from bench.stream import StreamWay
 from meshcache.envoy.bootstrap import BootstrapOptions, DirectResponse, build_bootstrap
 from meshcache.envoy.clusters import Origin
@@ -95,9 +95,10 @@ class OriginCounter:
 
     def read(self) -> int:
         """Return the count; raises `MeasurementError` when the origin does not tell."""
-        status, _, text = get(self._url)
-        if status != 200:
-            raise MeasurementError(f"the origin's statistics answer {status}")
+        with naming("origin"):
+            status, _, text = get(self._url)
+            if status != 200:
+                raise MeasurementError(f"its statistics answer {status}")
         return sum(int(stat["value"]) for stat in json.loads(text)["stats"])
 
 

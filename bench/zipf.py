@@ -31,7 +31,7 @@ from bench.paths import (
     running_front,
     running_sidecar,
 )
-from bench.processes import MeasurementError, free_port, naming
+from bench.processes import MeasurementError, free_port
 from bench.settings import positive
 from bench.spread import Spread
 from bench.wrk import Sample, run_wrk
@@ -149,16 +149,11 @@ def _measure(
     taken: dict[str, list[tuple[Sample, float]]] = {cache.name: [] for cache in caches}
     for number in range(settings.rounds):
         for cache in caches:
-            before = _count(counter)
+            before = counter.read()
             sample = run(cache, f"round {number + 1}", settings.seconds, seed=number + 1)
-            taken[cache.name].append((sample, (_count(counter) - before) / sample.requests))
+            taken[cache.name].append((sample, (counter.read() - before) / sample.requests))
             _say(f"{cache.name:<18} {number + 1}/{settings.rounds} {sample.rps:9.0f} req/s")
     return {name: _row(samples) for name, samples in taken.items()}
-
-
-def _count(counter: OriginCounter) -> int:
-    with naming("origin"):
-        return counter.read()
 
 
 def _fill(url: str, connections: int, keys: int) -> None:
