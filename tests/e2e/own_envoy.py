@@ -47,6 +47,18 @@ async def envoy_of(mesh: Mesh, options: BootstrapOptions, folder: Path) -> Async
 
 
 @contextlib.asynccontextmanager
+async def sidecar_under(policies: str, folder: Path, origin: str) -> AsyncIterator[Path]:
+    """A sidecar alone, until the end of the block; the folder of its sockets, where Envoy's `refresh.sock` is to be."""
+    mesh = mesh_under(policies, folder, origin)
+    run = mesh.data / "run"
+    try:
+        await mesh.serve("--refresh-url", f"unix:{run / 'refresh.sock'}")
+        yield run
+    finally:
+        await mesh.stop()
+
+
+@contextlib.asynccontextmanager
 async def behind_envoy(
     folder: Path, origin: ScriptedOrigin, *arguments: str, policies: str = POLICIES, **options: Any
 ) -> AsyncIterator[Mesh]:

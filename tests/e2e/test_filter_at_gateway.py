@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from gateway_envoy import gateway
 from hot_mesh import Crowd
-from own_envoy import mesh_under
+from own_envoy import mesh_under, sidecar_under
 from running_mesh import verdict
 from scripted_origin import reply
 from test_filter_guarded import SHOWN, options_for
@@ -24,16 +24,13 @@ def internal(names):
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def served(make_folder, origin):
     """A sidecar, and the clients of such an Envoy before it."""
-    mesh = mesh_under(SHOWN, make_folder(), origin.url)
-    run = mesh.data / "run"
-    try:
-        await mesh.serve("--refresh-url", f"unix:{run / 'refresh.sock'}")
-        async with gateway(options_for(run, origin), run / "envoy") as url:
-            crowd = Crowd(url)
-            yield crowd
-            await crowd.close()
-    finally:
-        await mesh.stop()
+    async with (
+        sidecar_under(SHOWN, make_folder(), origin.url) as run,
+        gateway(options_for(run, origin), run / "envoy") as url,
+    ):
+        crowd = Crowd(url)
+        yield crowd
+        await crowd.close()
 
 
 async def test_hits_come_from_envoy_until_something_changes(served, origin, path):

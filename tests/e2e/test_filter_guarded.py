@@ -11,7 +11,7 @@ import time
 import pytest
 import pytest_asyncio
 from hot_mesh import Crowd
-from own_envoy import mesh_under
+from own_envoy import sidecar_under
 from policy_sets import POLICIES
 from running_mesh import eventually, verdict
 from test_front_filters import ALICE, MALLORY, only_alice
@@ -55,14 +55,11 @@ async def lone_envoy(folder, origin, **more):
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def guarded(make_folder, origin):
     """A sidecar behind an Envoy of the test's own, with RBAC in front of the filter."""
-    mesh = mesh_under(SHOWN, make_folder(), origin.url)
-    run = mesh.data / "run"
-    try:
-        await mesh.serve("--refresh-url", f"unix:{run / 'refresh.sock'}")
-        async with lone_envoy(run, origin, filters_before=(only_alice(),)) as crowd:
-            yield crowd
-    finally:
-        await mesh.stop()
+    async with (
+        sidecar_under(SHOWN, make_folder(), origin.url) as run,
+        lone_envoy(run, origin, filters_before=(only_alice(),)) as crowd,
+    ):
+        yield crowd
 
 
 async def test_who_is_refused_is_refused_what_is_hot_too(guarded, origin, path):
@@ -152,23 +149,20 @@ def poisoned(tmp_path_factory):
 
 @pytest.mark.skipif(os.environ.get("FILTER_LONG") != "1", reason="builds a filter of its own: make proofs PARTS=hot")
 async def test_after_a_trap_requests_pass(make_folder, origin, poisoned, path):
-    mesh = mesh_under(SHOWN, make_folder(), origin.url)
-    run = mesh.data / "run"
-    try:
-        await mesh.serve("--refresh-url", f"unix:{run / 'refresh.sock'}")
-        async with lone_envoy(run, origin, wasm=poisoned) as crowd:
-            await crowd.heat(path)
-            poison = crowd.clients[0]
-            assert (await poison.get(path, headers={"x-poison": "1"})).status_code == 200
-            # The other worker goes on as before. Where the trap was, the sidecar answers.
-            for _ in range(5):
-                answers = await crowd.get(path)
-                assert {answer.status_code for answer in answers} == {200}
-                assert {verdict(answer).tier for answer in answers if verdict(answer).hit} <= {"wasm", "hot"}
-            assert verdict(await poison.get(path)).tier == "hot"
-            # A mark of the origin's own is worth nothing now either, and an unsafe request still invalidates.
-            assert (await poison.post(path)).status_code == 200
-            first = {answer.text for answer in await crowd.get(path)}
-            assert len(first) <= 2
-    finally:
-        await mesh.stop()
+    async with (
+        sidecar_under(SHOWN, make_folder(), origin.url) as run,
+        lone_envoy(run, origin, wasm=poisoned) as crowd,
+    ):
+        await crowd.heat(path)
+        poison = crowd.clients[0]
+        assert (await poison.get(path, headers={"x-poison": "1"})).status_code == 200
+        # The other worker goes on as before. Where the trap was, the sidecar answers.
+        for _ in range(5):
+            answers = await crowd.get(path)
+            assert {answer.status_code for answer in answers} == {200}
+            assert {verdict(answer).tier for answer in answers if verdict(answer).hit} <= {"wasm", "hot"}
+        assert verdict(await poison.get(path)).tier == "hot"
+        # A mark of the origin's own is worth nothing now either, and an unsafe request still invalidates.
+        assert (await poison.post(path)).status_code == 200
+        first = {answer.text for answer in await crowd.get(path)}
+        assert len(first) <= 2
