@@ -76,8 +76,8 @@ def envoy_config(
 
     Of `--format filter`, the first filter goes in front of all filters, meshcache.wasm and ext_proc behind
     authentication and authorization, the router last; the clusters and the layer of layered_runtime go to those of the
-    bootstrap. With --refresh-cluster there is a
-    listener for background refreshes as well, which go to the first of these clusters unless a policy names another.
+    bootstrap. With --refresh-cluster there is a listener for background refreshes as well, which go to the first of
+    these clusters unless a policy names another.
 
     Example: meshcache envoy-config --origin http://127.0.0.1:9000 --workers 2 > envoy.yaml
     """
