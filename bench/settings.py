@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 
@@ -34,3 +35,15 @@ def positive(name: str, default: int) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise MeasurementError(f"{name} is {text!r}; it has to be a whole number from 1 on")
     return int(text)
+
+
+def positive_number(name: str, default: float) -> float:
+    """The number that an environment variable has; raises `MeasurementError` when it is none, or not above 0."""
+    text = os.environ.get(name) or str(default)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise MeasurementError(f"{name} is {text!r}; it has to be a number above 0")
+    return number

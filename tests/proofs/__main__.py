@@ -18,10 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.processes import MeasurementError
+from bench.settings import positive
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 REPOSITORY = Path(__file__).parents[2]
+NUMBERS = ("HISTORIES", "RACES", "REQUESTS", "EXPERIMENTS", "TRIALS", "SWAPS", "OPERATIONS", "KILLS", "PROCESSES")
+"""What of the environment has to be a whole number from 1 on, where it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +188,11 @@ def chosen(names: str) -> list[Part]:
 def main() -> int:
     """Run the parts; returns the exit status."""
     outcomes: dict[str, Outcome] = {}
+    try:
+        for name in NUMBERS:
+            positive(name, 1)
+    except MeasurementError as error:
+        raise SystemExit(f"proofs: {error}") from error
     try:
         for part in chosen(os.environ.get("PARTS", "")):
             outcome = outcomes[part.name] = run(part)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from bench.processes import LOOPBACK, MeasurementError, accepts, free_port, raise_on_termination, running
+from bench.settings import positive, positive_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -301,8 +302,8 @@ async def measure(swaps: int, rate: float) -> tuple[Run, dict[str, Any]]:
 def main() -> int:
     """Swap; returns the exit status."""
     raise_on_termination()
-    swaps, rate = int(os.environ.get("SWAPS") or 1000), float(os.environ.get("RATE") or 150)
     try:
+        swaps, rate = positive("SWAPS", 1000), positive_number("RATE", 150)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             run, told = runner.run(measure(swaps, rate))
     except MeasurementError as error:

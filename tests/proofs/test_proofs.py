@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from proofs import __main__ as proofs
+from proofs import swaps
 from proofs.__main__ import PARTS, Part, chosen, main, run
 
 REPOSITORY = Path(__file__).parents[2]
@@ -44,6 +45,23 @@ def test_parts_are_chosen_by_name() -> None:
     assert [part.name for part in chosen("ttfb, model")] == ["ttfb", "model"]
     with pytest.raises(SystemExit, match="no part is called 'modle'"):
         chosen("modle")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
+def test_a_number_that_is_none_ends_it_before_anything_runs(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KILLS", text)
+    with pytest.raises(SystemExit, match=f"proofs: KILLS is '{text}'; it has to be a whole number from 1 on"):
+        main()
+
+
+@pytest.mark.parametrize(("name", "text"), [("SWAPS", "-1"), ("SWAPS", "x"), ("RATE", "0")])
+def test_so_do_those_of_swaps(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, text)
+    monkeypatch.setattr(swaps, "raise_on_termination", lambda: None)
+    assert swaps.main() == 1
+    assert capsys.readouterr().err.startswith(f"swaps: {name} is '{text}'; it has to be a ")
 
 
 def test_what_the_parts_run_is_there() -> None:

@@ -25,12 +25,12 @@ from urllib.request import urlopen
 import uvloop
 
 from bench.processes import LOOPBACK, free_port
+from bench.settings import positive_number
 from bench.wrk import parse, require_wrk
 from soak.front import meshcache
 from soak.hot_origin import Origin, OriginProtocol
 from soak.resident import resident
 from soak.say import say
-from soak.settings import positive
 from soak.sizes import STEP
 from soak.watcher import Known, Watcher
 
@@ -82,7 +82,7 @@ class Settings:
     @classmethod
     def from_environment(cls) -> Settings:
         """Raises `MeasurementError` for what is no positive number."""
-        found = [positive(name, default) for name, default in _DEFAULTS.items()]
+        found = [positive_number(name, default) for name, default in _DEFAULTS.items()]
         return cls(int(found[0]), found[1], int(found[2]) << 20, int(found[3]), max(int(found[4]), 1))
 
 

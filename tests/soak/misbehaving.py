@@ -23,13 +23,13 @@ import httpx
 import uvloop
 
 from bench.processes import LOOPBACK, MeasurementError
+from bench.settings import positive_number
 from soak import origin
 from soak.client import Client
 from soak.front import meshcache
 from soak.mix import Ask, Mix
 from soak.resident import Resident, resident
 from soak.say import say
-from soak.settings import positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,11 +73,11 @@ class Settings:
     def from_environment(cls) -> Settings:
         """Raises `MeasurementError` for what is no positive number."""
         return cls(
-            requests=int(positive("REQUESTS", 1_000_000)),
-            seconds=positive("SECONDS", 900),
-            clients=int(positive("CLIENTS", 48)),
-            warmup=positive("WARMUP", 0.3),
-            growth=positive("GROWTH", 0.05),
+            requests=int(positive_number("REQUESTS", 1_000_000)),
+            seconds=positive_number("SECONDS", 900),
+            clients=int(positive_number("CLIENTS", 48)),
+            warmup=positive_number("WARMUP", 0.3),
+            growth=positive_number("GROWTH", 0.05),
         )
 
 
