@@ -6,8 +6,11 @@ import asyncio
 import re
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+import httpx
+from running_mesh import Mesh, eventually
 from scripted_origin import Asked, Wire, reply
 
 PATIENCE = 30.0
@@ -52,6 +55,27 @@ async def herd(port: int, path: str, number: int, *fields: tuple[str, str]) -> l
     return await asyncio.gather(*(ask(port, path, *fields) for _ in range(number)))
 
 
+async def envoy_count(mesh: Mesh, name: str) -> int:
+    """The counter of Envoy's ext_proc filter that is named so."""
+    transport = httpx.AsyncHTTPTransport(uds=str(mesh.data / "run" / "envoy-admin.sock"))
+    async with httpx.AsyncClient(transport=transport, timeout=10) as client:
+        text = (await client.get(f"http://envoy/stats?filter=ext_proc.{name}$")).text
+    return sum(int(line.rpartition(":")[2]) for line in text.splitlines())
+
+
+async def until_waiting(mesh: Mesh, number: int) -> Callable[[], Awaitable[None]]:
+    """What returns when so many more requests than now wait for another's answer, as Envoy was told."""
+    before = await envoy_count(mesh, "override_message_timeout_received")
+
+    async def all_wait() -> bool:
+        return await envoy_count(mesh, "override_message_timeout_received") >= before + number
+
+    async def wait() -> None:
+        await eventually(all_wait)
+
+    return wait
+
+
 def summary(answers: list[Got]) -> Counter[str]:
     """How they came about."""
     return Counter(re.sub(r"; ttl=-?\d+|; detail=.*", "", one.cache_status) or "untouched" for one in answers)
@@ -71,6 +95,8 @@ class SlowStep:
     arrivals: list[float] = field(default_factory=list)
     later: float | None = None
     """Seconds for all but the first."""
+    until: Callable[[], Awaitable[None]] | None = None
+    """What the first waits for besides."""
 
     async def __call__(self, asked: Asked, wire: Wire) -> None:
         self.times += 1
@@ -81,6 +107,8 @@ class SlowStep:
         if number > 1:
             self.most_after_first = max(self.most_after_first, self.now)
         try:
+            if number == 1 and self.until is not None:
+                await self.until()
             await asyncio.sleep(self.seconds if number == 1 or self.later is None else self.later)
         finally:
             self.now -= 1

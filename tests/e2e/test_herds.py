@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 import pytest_asyncio
-from herds import SlowStep, ask, herd, summary
+from herds import SlowStep, ask, herd, summary, until_waiting
 from running_mesh import eventually
 from scripted_origin import chunk, head, reply
 
@@ -21,7 +21,7 @@ SLOTS = 8
 
 
 async def test_five_hundred_clients_are_one_request(pair, origin, path):
-    step = SlowStep(1.0)
+    step = SlowStep(0.5, until=await until_waiting(pair, 499))
     origin.script(path, step)
     answers = await herd(pair.port, path, 500)
     assert {(one.status, one.body) for one in answers} == {(200, f"{path} 1".encode())}
@@ -74,7 +74,8 @@ FIELDS = {
 
 @pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS.keys())
 async def test_what_is_not_for_sharing_comes_to_each_by_itself_and_a_few_at_a_time(pair, origin, path, fields):
-    step = SlowStep(0.5, tuple(fields), later=0.04)
+    # Who comes after its answer does not wait at all, and a busy machine may take long until all are there.
+    step = SlowStep(0.1, tuple(fields), later=0.04, until=await until_waiting(pair, 199))
     origin.script(path, step)
     answers = await herd(pair.port, path, 200)
     assert {one.status for one in answers} == {200}
@@ -255,7 +256,13 @@ async def test_one_request_for_the_fleet(pods, origin, name):
 
 
 async def test_what_is_not_for_sharing_is_known_to_the_fleet(pods, origin, name):
-    step = SlowStep(0.5, (("cache-control", "no-store"),), later=0.05)
+    everywhere = [await until_waiting(pod, 59) for pod in pods]
+
+    async def all_wait():
+        for waiting in everywhere:
+            await waiting()
+
+    step = SlowStep(0.1, (("cache-control", "no-store"),), later=0.05, until=all_wait)
     origin.script(f"/{name}", step)
     answers = await both(pods, f"/{name}", 60)
     assert len({one.body for one in answers}) == 120

@@ -6,10 +6,9 @@ import os
 import subprocess
 import sys
 
-import httpx
 import pytest
 import pytest_asyncio
-from herds import SlowStep, herd
+from herds import SlowStep, envoy_count, herd
 from test_herds import POLICY, SLOTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.alone]
@@ -39,10 +38,7 @@ async def patient(start_mesh):
 
 async def passed_by(mesh):
     """How many messages Envoy did not wait for any longer."""
-    transport = httpx.AsyncHTTPTransport(uds=str(mesh.data / "run" / "envoy-admin.sock"))
-    async with httpx.AsyncClient(transport=transport, timeout=10) as client:
-        text = (await client.get("http://envoy/stats?filter=ext_proc.message_timeouts")).text
-    return int(text.rpartition(":")[2])
+    return await envoy_count(mesh, "message_timeouts")
 
 
 @pytest.mark.usefixtures("busy_machine")
