@@ -36,7 +36,7 @@ pub const Room = struct {
 pub const Told = struct {
     shown: Shown,
     stale: bool,
-    /// Empty where the route has no experiment.
+    /// Empty where the route has no experiment. Both are names that may stand in quotes as they are: the plan has no others.
     arm: []const u8,
     policy: []const u8,
 };
@@ -126,35 +126,19 @@ const Made = struct {
             try out.decimal(@abs(left));
         }
         if (told.shown == .full) {
-            try out.put("; detail=\"");
-            if (told.stale) try out.put("stale-swr ");
-            try out.put("tier=wasm ");
+            try out.put(if (told.stale) "; detail=\"stale-swr tier=wasm " else "; detail=\"tier=wasm ");
             if (told.arm.len > 0) {
                 try out.put("arm=");
-                try quoted(&out, told.arm);
+                try out.put(told.arm);
                 try out.byte(' ');
             }
             try out.put("policy=");
-            try quoted(&out, told.policy);
+            try out.put(told.policy);
             try out.byte('"');
         }
         try self.end(&out, began);
     }
 };
-
-/// `text` within a string of structured fields (RFC 8941 section 3.3.3): what such a string cannot hold becomes `?`.
-fn quoted(out: *Writer, text: []const u8) NoRoom!void {
-    for (text) |character| {
-        // Names are UTF-8: one `?` for each character, not for each byte.
-        if (character & 0xC0 == 0x80) continue;
-        if (character < ' ' or character > '~') {
-            try out.byte('?');
-            continue;
-        }
-        if (character == '"' or character == '\\') try out.byte('\\');
-        try out.byte(character);
-    }
-}
 
 fn unmodified(request: *const View, hit: *const Hit, text: []const u8, memory: []u8) bool {
     var writer: Writer = .{ .bytes = memory };

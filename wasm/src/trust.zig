@@ -71,19 +71,23 @@ pub fn parse(text: []const u8, into: *[16]u8) ?[]const u8 {
 }
 
 fn parse4(text: []const u8, into: *[4]u8) bool {
-    var parts = mem.split(text, '.');
-    for (into) |*byte| {
-        const part = parts.next() orelse return false;
-        if (part.len == 0 or part.len > 3 or (part.len > 1 and part[0] == '0')) return false;
-        var value: u32 = 0;
-        for (part) |digit| {
-            if (!std.ascii.isDigit(digit)) return false;
-            value = 10 * value + (digit - '0');
+    var at: usize = 0;
+    for (into, 0..) |*byte, place| {
+        if (place > 0) {
+            if (at == text.len or text[at] != '.') return false;
+            at += 1;
         }
-        if (value > 255) return false;
+        const from = at;
+        var value: u32 = 0;
+        while (at < text.len and at < from + 3) : (at += 1) {
+            const digit = text[at] -% '0';
+            if (digit > 9) break;
+            value = 10 * value + digit;
+        }
+        if (at == from or value > 255 or (text[from] == '0' and at > from + 1)) return false;
         byte.* = @intCast(value);
     }
-    return parts.next() == null;
+    return at == text.len;
 }
 
 fn parse6(whole: []const u8, into: *[16]u8) ?[]const u8 {
