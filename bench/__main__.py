@@ -38,10 +38,10 @@ COMPARED = (
 """Of each group, what is compared by requests per second."""
 PASSING = ("unique-proxy", "pass", "tee", "miss", "wasm-miss")
 """Compared by median latency at light load, run in turn."""
-HALF = "wasm-half"
-"""`wasm-hit` at half of the load that it takes."""
-HALF_DELAY_MS = 2
-"""How long each connection waits between two requests of it."""
+HALF = {"wasm-half": "wasm-hit", "direct-half": "direct"}
+"""Each way at half of the load that `wasm-hit` takes."""
+HALF_DELAY_MS = 20
+"""How long each connection waits on average between two requests of it."""
 HALF_TRIES = 3
 """Runs of a second by which the number of connections is found."""
 LIGHT_CONNECTIONS = 2
@@ -90,22 +90,27 @@ class Bench:
 
     def _half(self) -> None:
         """Each connection waits between its requests; there are so many that half of the load comes of it."""
-        way = self._ways["wasm-hit"]
-        wanted = statistics.median(sample.rps for sample in self.samples[way.name]) / 2
+        wanted = statistics.median(sample.rps for sample in self.samples["wasm-hit"]) / 2
+        for name, way in HALF.items():
+            self.connections[name] = self._connections_for(wanted, name, self._ways[way])
+            self.samples[name] = []
+        for number in range(self._settings.rounds):
+            for name, way in HALF.items():
+                sample = self._measure(self._ways[way], self.connections[name], "paced.lua", [HALF_DELAY_MS])
+                self.samples[name].append(sample)
+                say(f"{'  '.join(HALF):<40} {number + 1}/{self._settings.rounds}  {name:<12} {sample.rps:9.0f} req/s")
+        self.ratios["wasm-half/wasm-hit"] = Spread.of([sample.rps / wanted / 2 for sample in self.samples["wasm-half"]])
+
+    def _connections_for(self, wanted: float, name: str, way: Way) -> int:
         connections = max(1, round(wanted * HALF_DELAY_MS / 1e3))
         for _ in range(HALF_TRIES):
             # How long a wait and an answer take together depends on how busy everything is.
-            with naming(f"{HALF}, looking for the number of connections"):
+            with naming(f"{name}, looking for the number of connections"):
                 tried = run_wrk(
                     way.url, seconds=1, connections=connections, script="paced.lua", arguments=[HALF_DELAY_MS]
                 )
             connections = max(1, round(connections * wanted / tried.rps))
-        taken = self.samples.setdefault(HALF, [])
-        for number in range(self._settings.rounds):
-            taken.append(self._measure(way, connections, "paced.lua", [HALF_DELAY_MS]))
-            say(f"{HALF:<40} {number + 1}/{self._settings.rounds}  {HALF:<12} {taken[-1].rps:9.0f} req/s")
-        self.connections[HALF] = connections
-        self.ratios["wasm-half/wasm-hit"] = Spread.of([sample.rps / wanted / 2 for sample in taken])
+        return connections
 
     def _measure(self, way: Way, connections: int, script: str = "", arguments: Sequence[object] = ()) -> Sample:
         before = self._counter.read()
