@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ import httpx
 from running_mesh import Mesh, eventually
 from scripted_origin import Asked, Wire, reply
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ async def envoy_count(mesh: Mesh, name: str) -> int:
     return sum(int(line.rpartition(":")[2]) for line in text.splitlines())
 
 
-async def until_waiting(mesh: Mesh, number: int) -> Callable[[], Awaitable[None]]:
+async def until_waiting(mesh: Mesh, number: int, within: float = 10.0) -> Callable[[], Awaitable[None]]:
     """What returns when so many more requests than now wait for another's answer, as Envoy was told."""
     before = await envoy_count(mesh, "override_message_timeout_received")
 
@@ -71,7 +72,7 @@ async def until_waiting(mesh: Mesh, number: int) -> Callable[[], Awaitable[None]
         return await envoy_count(mesh, "override_message_timeout_received") >= before + number
 
     async def wait() -> None:
-        await eventually(all_wait)
+        await eventually(all_wait, within)
 
     return wait
 
@@ -79,6 +80,28 @@ async def until_waiting(mesh: Mesh, number: int) -> Callable[[], Awaitable[None]
 def summary(answers: list[Got]) -> Counter[str]:
     """How they came about."""
     return Counter(re.sub(r"; ttl=-?\d+|; detail=.*", "", one.cache_status) or "untouched" for one in answers)
+
+
+class Together:
+    """Lets nobody go on until so many are there at once, or until they have waited for long."""
+
+    def __init__(self, number: int) -> None:
+        self._missing = number
+        self._all = asyncio.Event()
+
+    @property
+    def complete(self) -> bool:
+        """Whether so many have been there at once."""
+        return self._all.is_set()
+
+    async def come(self) -> None:
+        """Be one of them."""
+        self._missing -= 1
+        if self._missing <= 0:
+            self._all.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._all.wait(), 5.0)
+        self._missing += 1
 
 
 @dataclass
@@ -95,7 +118,7 @@ class SlowStep:
     arrivals: list[float] = field(default_factory=list)
     later: float | None = None
     """Seconds for all but the first."""
-    until: Callable[[], Awaitable[None]] | None = None
+    until: Callable[[], Awaitable[object]] | None = None
     """What the first waits for besides."""
 
     async def __call__(self, asked: Asked, wire: Wire) -> None:
@@ -113,3 +136,11 @@ class SlowStep:
         finally:
             self.now -= 1
         await wire.send(reply(200, self.fields, self.body or b"%s %d" % (asked.target.encode(), number)))
+
+    async def begun(self) -> None:
+        """Return when the first is there."""
+
+        async def there() -> bool:
+            return self.times > 0
+
+        assert await eventually(there)
