@@ -103,13 +103,13 @@ def test_a_stream_in_flight_outlives_the_first_signal_and_not_the_second(place, 
     with channel:
         next(call)
         command.signal(number)
-        until(lambda: get(status, "/readyz").status_code == 503, 5)
+        until(lambda: get(status, "/readyz").status_code == 503)
         assert call.is_active()
         assert command.process.poll() is None
         began = time.monotonic()
         command.signal(number)
         command.wait()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20, "not the sixty seconds of a drain"
     command.assert_nothing_left()
 
 

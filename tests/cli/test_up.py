@@ -168,6 +168,7 @@ def test_origin_and_envoy_are_started_again(place):
     assert "envoy started again" in command.stderr
 
 
+@pytest.mark.alone
 def test_an_edit_is_in_effect_within_a_second_and_costs_no_request(shipped):
     command, url = started(shipped, "--workers", "2", "--latency-ms", "5")
     images = shipped.folder / "policies" / "images.yaml"
@@ -189,16 +190,16 @@ def test_an_edit_is_in_effect_within_a_second_and_costs_no_request(shipped):
 def test_a_slow_request_in_flight_finishes_while_new_ones_are_refused(place, number):
     command, url = started(place)
     answers: list[httpx.Response] = []
-    slow = threading.Thread(target=lambda: answers.append(get(url, "/v1/images/slow/labels?latencyMs=2500")))
+    slow = threading.Thread(target=lambda: answers.append(get(url, "/v1/images/slow/labels?latencyMs=8000")))
     slow.start()
-    until(lambda: _active(place) == 1, 5, "the slow request at Envoy")
+    until(lambda: _active(place) == 1, what="the slow request at Envoy")
     command.children()
     if number == signal.SIGINT:
         # As a terminal does it: the whole foreground group gets it.
         os.killpg(command.pid, number)
     else:
         os.kill(command.pid, number)
-    until(lambda: _refused(url), 2, "new connections refused")
+    until(lambda: _refused(url), 5, "new connections refused")
     assert not answers
     slow.join(20)
     assert answers[0].status_code == 200
@@ -208,17 +209,17 @@ def test_a_slow_request_in_flight_finishes_while_new_ones_are_refused(place, num
 
 
 def test_a_second_signal_stops_at_once(place):
-    command, url = started(place)
+    command, url = started(place, "--drain-timeout", "60")
     slow = threading.Thread(target=lambda: _ignore(url, "/v1/images/slow/labels?latencyMs=30000"))
     slow.start()
-    until(lambda: _active(place) == 1, 5, "the slow request at Envoy")
+    until(lambda: _active(place) == 1, what="the slow request at Envoy")
     command.signal(signal.SIGINT)
     command.said("requests in flight finish first")
-    until(lambda: _refused(url), 2, "new connections refused")
+    until(lambda: _refused(url), 5, "new connections refused")
     began = time.monotonic()
     command.signal(signal.SIGINT)
     assert command.wait() == 130
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 15
     command.assert_nothing_left()
     slow.join(10)
 
@@ -227,11 +228,11 @@ def test_the_drain_is_bounded(place):
     command, url = started(place, "--drain-timeout", "0.5")
     slow = threading.Thread(target=lambda: _ignore(url, "/v1/images/slow/labels?latencyMs=30000"))
     slow.start()
-    until(lambda: _active(place) == 1, 5, "the slow request at Envoy")
+    until(lambda: _active(place) == 1, what="the slow request at Envoy")
     began = time.monotonic()
     command.signal(signal.SIGTERM)
     assert command.wait() == 0
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 20
     assert "requests were cut short" in command.stderr
     command.assert_nothing_left()
     slow.join(10)

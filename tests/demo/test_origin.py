@@ -90,14 +90,14 @@ async def test_a_picture_id_that_is_too_long_is_refused(client):
 
 
 async def test_latency_is_what_the_request_or_the_process_says():
-    client = client_of(80)
+    client = client_of(1000)
     began = time.monotonic()
     await client.get(CAT)
-    assert time.monotonic() - began >= 0.08
+    assert time.monotonic() - began >= 1.0
     began = time.monotonic()
     await client.get(CAT, params={"latencyMs": "0"})
     await client.get("/healthz")
-    assert time.monotonic() - began < 0.08
+    assert time.monotonic() - began < 1.0
 
 
 def test_what_has_changed_is_remembered_within_a_bound():

@@ -49,7 +49,8 @@ async def make_rig(options: BootstrapOptions, short_folder: Path) -> AsyncIterat
             sidecar = ScriptedSidecar()
             server = await start_sidecar(sidecar, options.worker_sockets[0])
             stack.push_async_callback(server.stop, 0)
-            mine = replace(options, origin=Origin("127.0.0.1", origin.port), **changes)
+            # Longer than in production: what a slow machine takes is nothing that these tests are about.
+            mine = replace(options, **{"origin": Origin("127.0.0.1", origin.port), "message_timeout": 5.0} | changes)
             envoy = await stack.enter_async_context(EnvoyProcess(mine, short_folder))
             port = await envoy.listen_port()
             client = await stack.enter_async_context(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 from envoy_rig import start_sidecar
 
@@ -27,12 +27,20 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def until(condition, seconds: float = 5.0) -> float:
+async def until(condition, seconds: float = 20.0) -> float:
     begun = time.monotonic()
     while not condition():
         assert time.monotonic() - begun < seconds
         await asyncio.sleep(0.01)
     return time.monotonic() - begun
+
+
+def _refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 @pytest.mark.e2e
@@ -82,12 +90,9 @@ async def test_drain_finishes_what_is_in_flight_and_takes_nothing_new(make_rig):
     flight = asyncio.ensure_future(rig.client.get("/slow"))
     await until(lambda: rig.origin.heads)
     assert await rig.envoy.active_requests() == 1
-    drain = asyncio.ensure_future(rig.envoy.drain(5))
-    await asyncio.sleep(0.2)
+    drain = asyncio.ensure_future(rig.envoy.drain(20))
+    await until(lambda: _refused(rig.port), 15.0)
     assert not drain.done()
-    with pytest.raises(httpx.ConnectError):
-        async with httpx.AsyncClient() as late:
-            await late.get(f"http://127.0.0.1:{rig.port}/late")
     rig.origin.hold.set()
     assert (await flight).text == "ok"
     assert await drain is True
@@ -128,8 +133,9 @@ asyncio.run(main())
 
 
 @pytest.mark.e2e
+@pytest.mark.alone
 async def test_requests_pass_at_once_without_a_sidecar_and_caching_resumes(make_rig):
-    rig = await make_rig()
+    rig = await make_rig(message_timeout=3.0)
     await rig.client.get("/a")
     assert rig.sidecar.seen
     await rig.server.stop(0)
@@ -138,7 +144,7 @@ async def test_requests_pass_at_once_without_a_sidecar_and_caching_resumes(make_
         begun = time.monotonic()
         assert (await rig.client.get("/a")).text == "ok"
         slowest = max(slowest, time.monotonic() - begun)
-    assert slowest < 0.15
+    assert slowest < 1.5, "nobody waits for the sidecar"
     assert "warning" not in rig.envoy.log.read_text().replace("[warning][main]", "")
 
     rig.sidecar.seen.clear()
@@ -156,7 +162,7 @@ async def test_requests_pass_at_once_without_a_sidecar_and_caching_resumes(make_
 async def test_a_frozen_worker_is_taken_out(make_rig, short_folder):
     # A process of its own, as only a process can be frozen; it answers health checks and nothing else, so that
     # a request which reaches it waits for the whole message timeout when frozen and passes at once when not.
-    socket = short_folder / "frozen.sock"
+    address = short_folder / "frozen.sock"
     script = f"""
 import concurrent.futures, grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -164,7 +170,7 @@ server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
 checks = health.HealthServicer()
 checks.set("", health_pb2.HealthCheckResponse.SERVING)
 health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-server.add_insecure_port("unix:{socket}")
+server.add_insecure_port("unix:{address}")
 server.start()
 print("up", flush=True)
 server.wait_for_termination()
@@ -172,23 +178,23 @@ server.wait_for_termination()
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
     try:
         await worker.stdout.readline()
-        rig = await make_rig(worker_sockets=(socket,), message_timeout=0.4)
+        rig = await make_rig(worker_sockets=(address,), message_timeout=1.5)
 
         async def latency() -> float:
             begun = time.monotonic()
             assert (await rig.client.get("/a")).text == "ok"
             return time.monotonic() - begun
 
-        assert await latency() < 0.3
+        assert await latency() < 1.2
         worker.send_signal(signal.SIGSTOP)
         frozen_at = time.monotonic()
         waits = []
-        while time.monotonic() - frozen_at < 2.5:
+        while time.monotonic() - frozen_at < 4.0:
             waits.append(await latency())
             await asyncio.sleep(0.05)
-        assert max(waits) < 0.6
-        assert max(waits) > 0.3, "the worker was not frozen, or nothing was sent to it"
-        assert max(waits[-5:]) < 0.1
+        assert max(waits) < 3.0
+        assert max(waits) > 1.4, "the worker was not frozen, or nothing was sent to it"
+        assert max(waits[-5:]) < 1.0
     finally:
         worker.kill()
         await worker.wait()

@@ -98,7 +98,7 @@ async def test_all_pieces_are_taken_whatever_the_client_reads(make_rig: Any) -> 
     rig.sidecar.respond = lambda _: [head(80 * len(PIECE)), *pieces(80)]
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.port, limit=1024)
     writer.write(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await rig.sidecar.sent_all.wait()
         await reader.readuntil(b"\r\n\r\n")
         assert await reader.readexactly(80 * len(PIECE)) == 80 * PIECE, "it is all there for him later"

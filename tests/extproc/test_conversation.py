@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cache_harness import Rig
 from meshcache.engine.exchange import Exchange
+from meshcache.extproc import conversation
 from meshcache.extproc.conversation import ExternalProcessor
 from policy_texts import policies
 
@@ -148,7 +149,7 @@ async def test_an_unsafe_request_invalidates(tmp_path: Path) -> None:
 
 async def test_a_look_up_that_takes_too_long_lets_the_request_go_on(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
-        edge = Edge(rig, lookup_timeout=0.02)
+        edge = Edge(rig, lookup_timeout=0.3)
         await edge.talk(request(), response(), body(b"one", end=True))
         rig.forget_memory()
         rig.warm.may_go.clear()
@@ -158,16 +159,18 @@ async def test_a_look_up_that_takes_too_long_lets_the_request_go_on(tmp_path: Pa
         assert edge.errors == []
 
 
-async def test_deadlines_of_a_later_edit_do_not_outlast_envoy(tmp_path: Path) -> None:
+async def test_deadlines_of_a_later_edit_do_not_outlast_envoy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # So long that a busy machine does not use it up.
+    monkeypatch.setattr(conversation, "HEAD_START", 2.0)
     async with Rig(tmp_path, PLAIN) as rig:
-        edge = Edge(rig, lookup_timeout=0.2)
+        edge = Edge(rig, lookup_timeout=2.5)
         await edge.talk(request(), response(), body(b"one", end=True))
         rig.install(policies(freshness="{defaultTtl: 60s}", tiers="{warm: {deadline: 10s}, cold: {deadline: 10s}}"))
         rig.forget_memory()
         rig.warm.may_go.clear()
         began = time.perf_counter()
         stream = await edge.talk(request())
-        assert time.perf_counter() - began < 0.2, "Envoy still waits"
+        assert time.perf_counter() - began < 2.5, "Envoy still waits"
         assert stream.kinds == ["request_headers"]
         rig.warm.may_go.set()
 

@@ -145,7 +145,7 @@ def sums(totals, name):
 
 async def agree(read, users, origin):
     """The totals, once all requests are counted; they say what users and origin have seen."""
-    for _ in range(200):
+    for _ in range(1000):
         totals = await read()
         if sum(sums(totals, "requests").values()) >= sum(users.requests.values()):
             break
@@ -225,7 +225,10 @@ async def test_the_ledger_says_what_users_have_seen(bench):
         second = await counting(supervisor, Users(users.port), Counting(), 2)
         before = sum(sums(await second(), "requests").values())
         await users.ask("user-1", "/kept/0")
-        await asyncio.sleep(0.5)
+        for _ in range(200):
+            if sum(sums(await second(), "requests").values()) > before:
+                break
+            await asyncio.sleep(0.05)
         assert sum(sums(await second(), "requests").values()) == before + 1
         assert sums(await totals(), "requests") == first
 

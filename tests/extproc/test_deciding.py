@@ -131,7 +131,7 @@ async def test_a_rollback_is_in_force_in_every_pod_within_two_seconds(start: Sta
     await until(lambda: all(pod.phase is Phase.ROLLED_BACK for pod in pods))
     assert max(pod.since for pod in pods) - began < 2.0
     # One leads and decides, so the others hear of it as soon as it is written.
-    assert max(pod.since for pod in pods) - min(pod.since for pod in pods) < 0.3
+    assert max(pod.since for pod in pods) - min(pod.since for pod in pods) < 0.8 * EVERY
     assert {pod.in_force["e"].weights for pod in pods} == {(1, 0, 0)}
     leader = next(pod for pod in pods if pod.deciding.leads)
     await until(lambda: "experiment" in leader.audited[-1]["action"] and leader.audited[-1]["what"] == "RolledBack")
@@ -150,7 +150,7 @@ async def test_a_person_decides_from_any_pod(start: Start) -> None:
     assert (shown.phase, shown.leads, shown.decisions[-1].who) == ("RolledBack", False, "sam")
     assert follower.waited_for is Phase.ROLLED_BACK
     await until(lambda: all(pod.phase is Phase.ROLLED_BACK for pod in pods))
-    assert max(pod.since for pod in pods) - began < 1.0
+    assert max(pod.since for pod in pods) - began < 2.0
     await until(lambda: follower.audited[-1].get("who") == {"user": "sam", "uid": 7})
     assert follower.audited[-1]["text"] == "too slow"
     with pytest.raises(ValueError, match="e is RolledBack already"):

@@ -36,10 +36,9 @@ def label_of(value: str) -> int:
 async def begun(made: Filtering) -> tuple[PlayedFilter, PlayedFilter]:
     """Both filters with the first plan."""
     one, two = made.filters
-    for _ in range(200):
-        if (await one.ask()).status_code == 200:
-            break
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(20):
+        while (await one.ask()).status_code != 200:  # noqa: ASYNC110  nothing to await from outside
+            await asyncio.sleep(0.01)
     for each in (one, two):
         news = await each.poll()
         assert news is not None
@@ -95,7 +94,7 @@ async def test_a_poll_waits_for_news_and_gets_them_at_once(tmp_path: Path) -> No
         assert not waiting.done()
         made.hub.invalid([b"r" * 16])
         news = await waiting
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 4.0
         assert news is not None
         assert news.labels == (label(Kind.RESOURCE, b"r" * 16),)
         assert news.plan == b""
@@ -112,7 +111,7 @@ async def test_without_news_it_is_not_modified_when_the_time_is_over(tmp_path: P
         answer = await one.ask(0.2)
         assert answer.status_code == 304
         assert answer.headers["etag"] == f'"{one.plan}"'
-        assert 0.15 < time.monotonic() - began < 2.0
+        assert 0.15 < time.monotonic() - began < 5.0
 
 
 async def test_a_new_plan_comes_when_the_workers_have_its_policies(tmp_path: Path) -> None:
@@ -121,10 +120,9 @@ async def test_a_new_plan_comes_when_the_workers_have_its_policies(tmp_path: Pat
         first = one.plan
         made.snapshot = compiled(OTHER, generation=2)
         made.hub.changed()
-        for _ in range(100):
-            if len(made.worker.told[-1].plans) > 1:
-                break
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            while len(made.worker.told[-1].plans) < 2:  # noqa: ASYNC110  nothing to await from outside
+                await asyncio.sleep(0.01)
         # The workers are told of the plan, and filters are not, as long as a worker answers by the old policies.
         assert [plan.generation for plan in made.worker.told[-1].plans] == [1, 2]
         assert await one.poll(0.1) is None
@@ -215,8 +213,9 @@ async def test_policies_that_make_no_plan_silence_the_filters(tmp_path: Path) ->
         made.compiled = working
         made.hub.changed()
         assert (await one.ask(1.0)).status_code in (200, 304, 503)
-        await asyncio.sleep(0.1)
-        assert (await one.ask()).status_code in (200, 304)
+        async with asyncio.timeout(20):
+            while (await one.ask()).status_code not in (200, 304):  # noqa: ASYNC110  nothing to await from outside
+                await asyncio.sleep(0.01)
 
 
 async def test_who_comes_from_another_supervisor_gets_the_plan_though_its_id_is_the_same(tmp_path: Path) -> None:

@@ -58,10 +58,9 @@ async def fed(supervisor: Supervisor, count: int = 2) -> AsyncIterator[list[Play
     filters = [PlayedFilter(socket, number + 1) for number in range(count)]
     try:
         for one in filters:
-            for _ in range(500):
-                if (await one.ask()).status_code == 200:
-                    break
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(30):
+                while (await one.ask()).status_code != 200:  # noqa: ASYNC110  nothing to await from outside
+                    await asyncio.sleep(0.01)
             while await one.poll() or not one.plan:
                 pass
         yield filters

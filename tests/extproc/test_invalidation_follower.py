@@ -42,7 +42,13 @@ class Pod:
     def epochs(self, *numbers: int) -> list[bytes]:
         return [self.board.epoch(resource(number)) for number in numbers]
 
-    async def changes(self, before: list[bytes], *numbers: int, within: float = 5.0) -> list[bool]:
+    async def follows(self) -> None:
+        """Return when it has found where to begin."""
+        async with asyncio.timeout(20):
+            while not self.follower._last:  # noqa: ASYNC110  nothing to await from outside
+                await asyncio.sleep(0.01)
+
+    async def changes(self, before: list[bytes], *numbers: int, within: float = 20.0) -> list[bool]:
         """Which of these epochs have changed, once one has or that time is over."""
         for _ in range(int(within * 100)):
             if self.epochs(*numbers) != before:
@@ -59,7 +65,8 @@ class Pod:
 @pytest_asyncio.fixture
 async def pods(valkey, tmp_path) -> AsyncIterator[list[Pod]]:
     made = [Pod(tmp_path, valkey, name) for name in ("a", "b")]
-    await asyncio.sleep(0.1)
+    for pod in made:
+        await pod.follows()
     yield made
     for pod in made:
         await pod.close()
@@ -80,8 +87,9 @@ async def test_many_at_once(pods):
     numbers = list(range(1, 200))
     before = b.epochs(*numbers)
     await asyncio.gather(*(a.tier.invalidate(resource(number)) for number in numbers))
-    await asyncio.sleep(0.3)
-    assert all(await b.changes(before, *numbers))
+    async with asyncio.timeout(20):
+        while not all(await b.changes(before, *numbers)):  # noqa: ASYNC110  nothing to await from outside
+            await asyncio.sleep(0.01)
 
 
 async def test_what_was_missed_is_read_when_the_store_is_back(pods, valkey):
@@ -97,8 +105,9 @@ async def test_what_was_missed_is_read_when_the_store_is_back(pods, valkey):
 
 async def test_who_has_missed_more_than_is_kept_counts_everything_as_invalidated(pods):
     a, b = pods
+    before = b.epochs(1)
     await a.tier.invalidate(resource(1))
-    await asyncio.sleep(0.3)
+    assert await b.changes(before, 1) == [True]
     await b.stop()
     b.follower._last = b"1-1"
     before = b.epochs(1, 2)
@@ -120,7 +129,9 @@ async def test_something_else_under_the_name_of_the_stream_is_waited_out(pods, v
         client.delete(INVALIDATED)
         client.set(INVALIDATED, "no stream")
         await a.tier.invalidate(resource(1))
-        await asyncio.sleep(0.7)
+        async with asyncio.timeout(20):
+            while not b.follower._missed:  # noqa: ASYNC110  nothing to await from outside
+                await asyncio.sleep(0.01)
         assert not b.task.done()
         before = b.epochs(1, 2)
         client.delete(INVALIDATED)

@@ -8,6 +8,7 @@ import time
 import pytest
 import pytest_asyncio
 import structlog
+from supervised import until
 
 from meshcache.extproc import purger as module
 from meshcache.extproc.purge_book import PurgeBook
@@ -66,13 +67,20 @@ class Pod:
 
 @pytest_asyncio.fixture
 async def pod(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 0.1)
-    monkeypatch.setattr(module, "COUNT_PATIENCE", 0.3)
+    # Of those that are played most are quick; a busy machine may not be.
+    monkeypatch.setattr(module, "PATIENCE", 5.0)
+    monkeypatch.setattr(module, "COUNT_PATIENCE", 5.0)
     made = Pod(tmp_path)
     yield made
     await made.sweeper.close()
     made.book.close()
     made.board.close()
+
+
+@pytest.fixture
+def impatient(pod, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.1)
+    return pod
 
 
 async def test_what_everybody_has_applied(pod):
@@ -85,11 +93,12 @@ async def test_what_everybody_has_applied(pod):
     assert pod.metrics.get("purged_entries_total") == 3
 
 
-async def test_who_is_silent_is_named_after_a_second_and_not_waited_for_longer(pod):
+async def test_who_is_silent_is_named_after_a_second_and_not_waited_for_longer(impatient):
+    pod = impatient
     pod.members[1].sleeps = True
     began = time.monotonic()
     result = await pod.purger.purge(PurgeRequest(all=True), WHO)
-    assert 0.1 <= time.monotonic() - began < 0.25
+    assert 0.1 <= time.monotonic() - began < module.COUNT_PATIENCE - 1
     assert (result.acknowledged, result.pending, result.counted) == (("worker-0",), ("worker-1",), False)
     pod.members[1].sleeps = False
     pod.members[1].tell(pod.book.generation)
@@ -124,12 +133,13 @@ async def test_what_is_asked_is_audited_and_a_person_only_by_a_hash(pod):
     assert "alice" not in str(pod.audited)
 
 
-async def test_whoever_does_not_wait_for_the_end_changes_nothing(pod):
+async def test_whoever_does_not_wait_for_the_end_changes_nothing(impatient):
+    pod = impatient
     pod.members[1].sleeps = True
     asking = asyncio.create_task(pod.purger.purge(PurgeRequest(all=True), WHO))
     await asyncio.sleep(0.02)
     asking.cancel()
-    await asyncio.sleep(0.3)
+    await until(lambda: len(pod.audited) > 1)
     assert [action for action, _ in pod.audited] == ["purge", "purge-result"]
 
 
@@ -154,7 +164,7 @@ async def test_a_purge_that_is_not_remembered(pod):
     assert await pod.purger.result("x") is None
 
 
-async def test_filters_are_waited_for_as_workers_are(pod):
+async def test_filters_are_waited_for_as_workers_are(pod, monkeypatch):
     asked: list[int] = []
 
     def filters(generation: int) -> tuple[list[str], list[str]]:
@@ -167,7 +177,8 @@ async def test_filters_are_waited_for_as_workers_are(pod):
     assert set(asked) == {pod.book.generation}
     # One that is behind for good is named, and nobody waits for it longer than for a worker.
     pod.filters = lambda _generation: ([], ["envoy-2"])
+    monkeypatch.setattr(module, "PATIENCE", 0.1)
     began = time.monotonic()
     result = await pod.purger.purge(PurgeRequest(tags=("t",)), WHO)
     assert result.pending == ("envoy-2",)
-    assert 0.1 <= time.monotonic() - began < 5.0
+    assert 0.1 <= time.monotonic() - began < 4.0

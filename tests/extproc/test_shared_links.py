@@ -42,7 +42,7 @@ class Pod:
         self.tasks.append(asyncio.create_task(work))
 
     async def knows(self, unit: bytes) -> bool:
-        for _ in range(300):
+        for _ in range(2000):
             if self.links.find(unit):
                 return True
             await asyncio.sleep(0.01)
@@ -109,7 +109,7 @@ async def test_from_a_worker_of_one_pod_to_the_table_of_another(valkey: Any, tmp
     await asyncio.sleep(0.3)
     assert not table.open_existing()
     wanted = True
-    for _ in range(500):
+    for _ in range(3000):
         if table.open_existing() and table.find(link.unit):
             break
         await asyncio.sleep(0.01)

@@ -19,6 +19,7 @@ from meshcache.tiers.signing import Keyring
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.alone
 async def test_an_edit_is_in_effect_in_all_workers_within_a_second(bench):
     supervisor = await bench.start(workers=2)
     bench.write(GOOD.replace("plain", "other"))

@@ -51,7 +51,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def notified(statuses: Sequence[int], patience: float = 1.0) -> AsyncIterator[Notified]:
+async def notified(statuses: Sequence[int], patience: float = 10.0) -> AsyncIterator[Notified]:
     receiver = Receiver(statuses)
     server = await asyncio.start_server(receiver.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -69,7 +69,7 @@ async def notified(statuses: Sequence[int], patience: float = 1.0) -> AsyncItera
 
 async def told(notifier: Notifier, outcomes: list[str], message: dict[str, object], done: int = 1) -> None:
     notifier.tell(message)
-    await until(lambda: len(outcomes) >= done, 5)
+    await until(lambda: len(outcomes) >= done)
 
 
 async def test_a_message_is_sent_as_json() -> None:
@@ -108,9 +108,9 @@ async def test_a_receiver_that_says_nothing_costs_its_timeout_and_holds_up_nobod
         before = asyncio.get_running_loop().time()
         for _ in range(MOST_WAITING + 50):
             notifier.tell({"event": "x"})
-        assert asyncio.get_running_loop().time() - before < 0.5
+        assert asyncio.get_running_loop().time() - before < 2.0, "nobody waits for any of them"
         assert outcomes.count("dropped") >= 49
-        await until(lambda: "failed" in outcomes, 5)
+        await until(lambda: "failed" in outcomes)
 
 
 async def test_an_answer_without_end_is_not_read() -> None:

@@ -116,8 +116,8 @@ class Watched:
         async for documents in self.source.changes():
             self.seen.append(documents)
 
-    async def until(self, holds: Callable[[Documents], bool], seconds: float = 1.0) -> float:
-        """Wait until the last set fits; how long that took. The bound is the promise: in effect within a second."""
+    async def until(self, holds: Callable[[Documents], bool], seconds: float = 20.0) -> float:
+        """Wait until the last set fits; how long that took."""
         began = time.monotonic()
         while not (self.seen and holds(self.seen[-1])):
             waited = time.monotonic() - began
@@ -161,17 +161,18 @@ async def test_without_a_reading_before_the_first_set_comes(tmp_path: Path) -> N
         await watched.until(reads("a: 1"))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("edit", [replaced, rewritten])
 async def test_an_edit_is_seen_within_a_second(edit: Callable[[Path, str, str], None], tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: 1")
     async with watching(tmp_path) as watched:
         for number in range(2, 5):
             edit(tmp_path, "a.yaml", f"a: {number}")
-            await watched.until(reads(f"a: {number}"))
+            await watched.until(reads(f"a: {number}"), 1.0)
         (tmp_path / "b.yaml").write_text("b: 1")
-        await watched.until(reads("a: 4", "b: 1"))
+        await watched.until(reads("a: 4", "b: 1"), 1.0)
         (tmp_path / "a.yaml").unlink()
-        await watched.until(reads("b: 1"))
+        await watched.until(reads("b: 1"), 1.0)
 
 
 def mount(root: Path, version: int, text: str) -> None:

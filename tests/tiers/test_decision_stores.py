@@ -144,7 +144,7 @@ async def test_who_waits_hears_of_a_change(opened: Open) -> None:
     await asyncio.sleep(0.05)
     await other.offer([record()])
     await waiting
-    assert asyncio.get_running_loop().time() - began < 1.0
+    assert asyncio.get_running_loop().time() - began < 4.0
     assert (await one.read()).records == {"e": record()}
     await one.wait(0.05)
 

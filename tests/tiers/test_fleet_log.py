@@ -48,7 +48,7 @@ async def test_a_reader_waits_for_the_next(log):
     waiting = asyncio.create_task(log.read(first, 0.9))
     await asyncio.sleep(0.05)
     (second,) = await log.publish([rule("u")])
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(10):
         assert await waiting == [(second, rule("u"))]
 
 
@@ -71,9 +71,9 @@ async def test_old_rules_are_dropped_and_that_is_told(log, monkeypatch):
     first, second = await log.publish([rule("t"), rule("u")])
     await log.trim()
     assert len(await log.everything()) == 2
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(1.1)
     (third,) = await log.publish([rule("v")])
-    monkeypatch.setattr(fleet_log, "RETENTION", 0.03)
+    monkeypatch.setattr(fleet_log, "RETENTION", 1.0)
     await log.trim()
     assert await log.everything() == [(third, rule("v"))]
     standing = await log.standing(first)
@@ -91,14 +91,14 @@ async def test_rules_that_are_too_many_are_dropped(log, monkeypatch):
 async def test_pods_are_told_of_until_they_can_hold_nothing_any_more(log, tier):
     other = FleetLog(tier.send, "pod-b")
     await log.announce(PodState("a", 7, (), 60.0))
-    await other.announce(PodState("b", 5, ("worker-1",), 0.05))
+    await other.announce(PodState("b", 5, ("worker-1",), 1.0))
     found = await log.pods()
     assert {pod: (state.name, state.applied, state.waiting) for pod, (state, _) in found.items()} == {
         "pod-a": ("a", 7, ()),
         "pod-b": ("b", 5, ("worker-1",)),
     }
     assert all(0 <= silent < 5 for _, silent in found.values())
-    await asyncio.sleep(0.06)
+    await asyncio.sleep(1.1)
     assert set(await log.pods()) == {"pod-a"}
     await log.leave("a")
     assert [state.left for state, _ in (await log.pods()).values()] == [True]

@@ -18,8 +18,13 @@ R = resource(1)
 
 
 @pytest.fixture(params=["tcp", "unix"])
-async def tier(request: pytest.FixtureRequest, valkey: LocalValkey) -> AsyncIterator[RedisTier]:
-    tier = RedisTier(valkey.url if request.param == "tcp" else valkey.unix_url, socket_timeout=0.4)
+def url(request: pytest.FixtureRequest, valkey: LocalValkey) -> str:
+    return valkey.url if request.param == "tcp" else valkey.unix_url
+
+
+@pytest.fixture
+async def tier(url: str) -> AsyncIterator[RedisTier]:
+    tier = RedisTier(url, socket_timeout=5.0)
     yield tier
     await tier.close()
 
@@ -46,9 +51,9 @@ async def test_put_get_replace_delete(tier: RedisTier) -> None:
 
 async def test_expiry(tier: RedisTier) -> None:
     await tier.get(key(1), R)
-    await tier.put(key(1), b"one", 0.15)
+    await tier.put(key(1), b"one", 1.0)
     assert (await tier.get(key(1), R)).value == b"one"
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(1.1)
     assert (await tier.get(key(1), R)).value is None
     await tier.put(key(1), b"one", 0.0)
 
@@ -218,8 +223,9 @@ async def test_a_flood_of_invalidations_waits_in_bounded_number(valkey: LocalVal
     before = {n: await epoch_of(other, resource(n)) for n in (0, 1999)}
     valkey.freeze()
     flood = [asyncio.create_task(tier.invalidate(resource(n))) for n in range(2000)]
-    await asyncio.wait(flood, timeout=0.2)
-    assert sum(not task.done() for task in flood) <= 256
+    async with asyncio.timeout(4):
+        while sum(not task.done() for task in flood) > 256:  # noqa: ASYNC110  a count tells
+            await asyncio.sleep(0.01)
     assert tier.owed == 2000
     assert (await tier.get(key(1), resource(1999))).epoch == b""
     valkey.thaw()
@@ -257,16 +263,18 @@ async def test_a_full_store_takes_no_values_but_invalidates(tier: RedisTier, val
     assert await epoch_of(tier, R) != before
 
 
-async def test_a_frozen_store_costs_the_socket_timeout_at_most(tier: RedisTier, valkey: LocalValkey) -> None:
+async def test_a_frozen_store_costs_the_socket_timeout_at_most(url: str, valkey: LocalValkey) -> None:
+    tier = RedisTier(url, socket_timeout=0.4)
     await tier.get(key(1), R)
     valkey.freeze()
     began = time.monotonic()
     with pytest.raises(TierError) as caught:
         await tier.get(key(1), R)
-    assert time.monotonic() - began < 0.8
+    assert time.monotonic() - began < 3
     assert caught.value.kind is Trouble.TIMEOUT
     valkey.thaw()
     assert len((await tier.get(key(1), R)).epoch) == 8
+    await tier.close()
 
 
 async def test_replies_never_reach_another_caller_after_cancellation(tier: RedisTier) -> None:
@@ -320,10 +328,9 @@ async def test_killed_and_restarted_under_load(valkey: LocalValkey) -> None:
     await tier.close()
 
 
-@pytest.mark.parametrize("url", ["url", "unix_url"])
 async def test_more_callers_than_connections(valkey: LocalValkey, url: str) -> None:
     # How long so many take is up to the machine.
-    tier = RedisTier(getattr(valkey, url), socket_timeout=10, connect_timeout=10)
+    tier = RedisTier(url, socket_timeout=10, connect_timeout=10)
     await tier.put(key(1), b"v", 100.0)
     reads = await asyncio.gather(*(tier.get(key(1), resource(n)) for n in range(300)))
     assert all(len(read.epoch) == 8 for read in reads)

@@ -28,14 +28,14 @@ pytestmark = pytest.mark.e2e
 HOT, WARM, COLD = TierName
 R = resource(1)
 KEYRING = Keyring([b"k" * 32], b"s" * 32)
-LIMITS = limits(warm=TierLimits(300.0, 8 << 20, 0.1))
+LIMITS = limits(warm=TierLimits(300.0, 8 << 20, 0.2))
 
 
 class Pod:
     def __init__(self, folder: Path, url: str, keyring: Keyring = KEYRING) -> None:
         self.board = Board(folder / "board")
         self.hooks = CountingHooks()
-        self.redis = RedisTier(url, socket_timeout=0.3)
+        self.redis = RedisTier(url, socket_timeout=1.0)
         self.stack = TierStack(
             MemoryTier(1 << 22),
             self.redis,
@@ -148,8 +148,8 @@ async def test_a_frozen_store_costs_a_deadline_a_few_times_and_then_nothing(
         began = time.monotonic()
         assert await one.found_in(1) is None
         took.append(time.monotonic() - began)
-    assert max(took) < 0.2
-    assert max(took[5:]) < 0.05
+    assert max(took) < 0.8, "not the longer timeout of the connection"
+    assert sum(seconds > 0.1 for seconds in took) <= 6
     assert one.hooks.breakers == [(WARM, True)]
     valkey.thaw()
     async with asyncio.timeout(10):
@@ -164,7 +164,7 @@ async def test_an_invalidation_during_an_outage_is_made_up_for(pods: tuple[Pod, 
     valkey.freeze()
     began = time.monotonic()
     await one.stack.invalidate(R)
-    assert time.monotonic() - began < 0.05
+    assert time.monotonic() - began < 0.5, "it does not wait for the store"
     assert one.stack.hot(key(1), R, LIMITS, one.now) is None
     assert await one.found_in(1) is None
     await one.stack.drain(5.0)

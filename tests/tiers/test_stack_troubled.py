@@ -32,7 +32,7 @@ class TroubledBench:
         self.board = Board(folder / "board")
         self.hooks = CountingHooks()
         self.stack = TierStack(
-            MemoryTier(MIB), self.warm, self.cold, self.board, KEYRING, self.hooks, breaker_pause=0.1
+            MemoryTier(MIB), self.warm, self.cold, self.board, KEYRING, self.hooks, breaker_pause=1.0
         )
         self.limits = limits(warm=TierLimits(300.0, MIB, 0.05), cold=TierLimits(300.0, MIB, 0.05))
 
@@ -59,7 +59,7 @@ async def test_errors_are_misses_counted_and_open_the_breaker(troubled: Troubled
     assert (troubled.warm.calls, troubled.cold.calls) == (5, 20)
     assert troubled.hooks.breakers == [(WARM, True)]
     troubled.warm.error = None
-    await asyncio.sleep(0.12)
+    await asyncio.sleep(1.1)
     await troubled.stack.find(key(1), R, troubled.limits, 1000.0)
     assert troubled.hooks.breakers == [(WARM, True), (WARM, False)]
     assert troubled.warm.calls == 6
@@ -69,14 +69,14 @@ async def test_deadlines_bound_the_look_up(troubled: TroubledBench) -> None:
     troubled.warm.delay = troubled.cold.delay = 10.0
     began = time.monotonic()
     await troubled.stack.find(key(1), R, troubled.limits, 1000.0)
-    assert 0.09 < time.monotonic() - began < 0.3
+    assert 0.09 < time.monotonic() - began < 5
     assert troubled.hooks.errors == {(WARM, "timeout"): 1, (COLD, "timeout"): 1}
 
 
 async def test_cancellation_passes_and_is_no_failure(troubled: TroubledBench) -> None:
-    troubled.warm.delay = 0.02
+    troubled.warm.delay = 10.0
     for _ in range(10):
-        task = asyncio.create_task(troubled.stack.find(key(1), R, troubled.limits, 1000.0))
+        task = asyncio.create_task(troubled.stack.find(key(1), R, limits(), 1000.0))
         await asyncio.sleep(0.001)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

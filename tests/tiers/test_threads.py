@@ -24,9 +24,9 @@ async def test_results_and_errors_reach_the_caller() -> None:
 
 async def test_the_queue_is_bounded() -> None:
     threads = Threads("t", 1, longest_queue=2)
-    gate = threading.Event()
-    running = asyncio.ensure_future(threads.run(gate.wait))
-    await asyncio.sleep(0.05)
+    gate, begun = threading.Event(), threading.Event()
+    running = asyncio.ensure_future(threads.run(lambda: begun.set() or gate.wait()))
+    await asyncio.to_thread(begun.wait)
     waiting = [asyncio.ensure_future(threads.run(lambda: 1)) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(TierError) as caught:
@@ -81,12 +81,12 @@ async def test_an_idle_thread_holds_on_to_nothing(given_up: bool) -> None:
 
 async def test_closing_refuses_new_calls_and_does_not_wait_for_ever() -> None:
     threads = Threads("t", 1)
-    gate = threading.Event()
-    stuck = asyncio.ensure_future(threads.run(gate.wait))
-    await asyncio.sleep(0.02)
+    gate, begun = threading.Event(), threading.Event()
+    stuck = asyncio.ensure_future(threads.run(lambda: begun.set() or gate.wait()))
+    await asyncio.to_thread(begun.wait)
     began = time.monotonic()
     await threads.close(0.1)
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5
     with pytest.raises(TierError):
         await threads.run(lambda: 1)
     gate.set()

@@ -29,8 +29,10 @@ class Crowd:
         await self.stirred()
 
     async def stirred(self, seconds: float = 0.05) -> None:
-        """Let those that may go do so."""
+        """Let those that may go do so, however often the machine does other work meanwhile."""
         await asyncio.sleep(seconds)
+        for _ in range(200):
+            await asyncio.sleep(0)
 
     @property
     def waiting(self) -> int:

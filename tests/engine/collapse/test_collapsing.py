@@ -344,7 +344,7 @@ async def test_nobody_waits_longer_than_the_policy_says(tmp_path: Path) -> None:
         crowd = Crowd(rig)
         await crowd.join(5)
         assert crowd.waiting == 5
-        await asyncio.sleep(0.35)
+        await crowd.stirred(0.35)
         assert crowd.waiting == 0
         assert len(crowd.sent) == 5
         assert {one.body for one in await crowd.all()} == {b"one"}
