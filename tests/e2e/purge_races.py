@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from running_mesh import Mesh
+from running_mesh import Mesh, eventually
 from scripted_origin import Asked, ScriptedOrigin, Wire, reply
 
 CLIENTS = 6
@@ -40,8 +40,21 @@ class Admin:
 
     async def settled(self, result: dict[str, Any], within: float = 30.0) -> dict[str, Any]:
         """How a purge stands once nothing is pending."""
+        return await self._until(result, lambda found: not found["pending"], within)
+
+    async def counted(self, result: dict[str, Any]) -> dict[str, Any]:
+        """How a purge stands once nothing is pending, and what it has hit is counted."""
+        return await self._until(result, lambda found: not found["pending"] and found["counted"])
+
+    async def lacking(self, result: dict[str, Any], *names: str) -> dict[str, Any]:
+        """How a purge stands once nobody but these is pending: others may take their time on a busy machine."""
+        return await self._until(result, lambda found: set(found["pending"]) <= {*names})
+
+    async def _until(
+        self, result: dict[str, Any], holds: Callable[[dict[str, Any]], bool], within: float = 30.0
+    ) -> dict[str, Any]:
         async with asyncio.timeout(within):
-            while result["pending"]:
+            while not holds(result):
                 await asyncio.sleep(0.05)
                 result = (await self._client.get(f"/purge/{result['id']}")).json()
         return result
@@ -103,6 +116,14 @@ class Watchers:
                     self.wrong.append(f"{answer.status_code} {answer.text} for {floor}: {dict(answer.headers)}")
                 await asyncio.sleep(random.uniform(0.0, 0.002))
 
+    async def have_hits(self, number: int) -> None:
+        """Wait, on a slow machine, until there have been more than so many hits in all."""
+
+        async def there() -> bool:
+            return self.hits > number
+
+        await eventually(there)
+
     def stop(self) -> None:
         self._stop.set()
 
@@ -133,6 +154,7 @@ async def race(
     admins = [Admin(mesh) for mesh in meshes]
     try:
         for number in range(count):
+            await watchers.have_hits(number)
             await asyncio.sleep(random.uniform(0.0, 0.05))
             content.version += 1
             if disturb is not None:
@@ -146,6 +168,7 @@ async def race(
             for task in tasks:
                 if task.done():
                     task.result()
+        await watchers.have_hits(count)
         await asyncio.sleep(0.1)
     finally:
         watchers.stop()

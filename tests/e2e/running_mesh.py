@@ -24,7 +24,7 @@ from meshcache.process import die_with_parent
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 15.0
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which something that should come about by itself has not."""
 SLOWEST = 5.0
 """Seconds that an answer under load may take: far above any timeout of Envoy, far below a stall."""

@@ -87,7 +87,7 @@ async def test_without_a_sidecar_everything_passes(make_folder, origin, path):
             answers = await crowd.get(path, method=method)
             assert {answer.status_code for answer in answers} == {200}
             assert not any(verdict(answer).hit for answer in answers)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 5
         assert origin.count(path) == 4 * len(crowd.clients)
 
 

@@ -68,6 +68,7 @@ async def test_requests_that_are_sent_at_once_are_all_answered(hot, crowd, origi
     assert answers.count(b"x" * 50_000) == 30
 
 
+@pytest.mark.alone
 async def test_clients_that_leave_keep_nothing_from_being_refreshed(hot, crowd, origin, name):
     """The sidecar sees nothing of a request whose client has left by the time that Envoy sends it on."""
     path = f"/stale/{name}"
@@ -215,5 +216,5 @@ async def test_an_edit_of_the_policy_binds_at_once(hot, crowd, origin, path):
     async def bound():
         return {answer.text for answer in await crowd.get(path)} == {"2"}
 
-    assert await eventually(bound, 3)
+    assert await eventually(bound)
     await hot.put_policies(POLICIES)

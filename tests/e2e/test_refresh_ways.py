@@ -21,12 +21,15 @@ spec: {revision: {from: envoyCluster}}
 apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy
 metadata: {name: usual}
-spec: {freshness: {staleWhileRevalidate: 1h}}
+spec: {freshness: {staleWhileRevalidate: 1h}, tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}}
 ---
 apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy
 metadata: {name: elsewhere}
-spec: {freshness: {staleWhileRevalidate: 1h}, refresh: {via: replica}}
+spec:
+  freshness: {staleWhileRevalidate: 1h}
+  tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}
+  refresh: {via: replica}
 ---
 apiVersion: meshcache.dev/v1alpha1
 kind: CacheRoute
@@ -96,14 +99,14 @@ async def test_an_origin_that_is_silent_counts_as_failed(mesh, origin, name):
 
     path = f"/other/{name}"
     origin.script(path, silence)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(10):
         assert (await mesh.get(path)).status_code == 504
     path = f"/usual/{name}"
     # What may be served while it is refreshed is left out.
     fields = [("cache-control", "max-age=60, stale-while-revalidate=1, stale-if-error=600"), ("age", "100")]
     origin.script(path, reply(200, fields, b"old"), silence)
     await mesh.get(path)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(10):
         answer = await mesh.get(path)
     assert (answer.status_code, answer.content) == (200, b"old")
     assert "fwd-status=504" in answer.headers["cache-status"]
