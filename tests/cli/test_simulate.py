@@ -108,8 +108,14 @@ def test_a_report_is_written(simulate: Simulate, tmp_path: Path) -> None:
     status, _, _ = simulate("trace.csv", "--html", "report.html")
     assert status == 0
     assert (tmp_path / "report.html").read_text().count("<figure>") == 2
-    status, _, err = simulate("trace.csv", "--html", "absent/report.html")
+    status, out, err = simulate("trace.csv", "--html", "absent/report.html")
     assert (status, err) == (1, "meshcache: --html absent/report.html: No such file or directory\n")
+    assert "hits by bytes" in out, "what was worked out is not lost"
+
+
+def test_a_standard_input_that_is_closed(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert simulate("-") == (1, "", "meshcache: -: standard input is closed\n")
 
 
 def test_standard_input_and_bad_lines(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,35 @@ def test_json_lines() -> None:
     assert [number for number, _ in bad.first] == [3, 4]
 
 
+def test_numbers_in_json_may_have_a_point() -> None:
+    (found,), bad, _ = read('{"time":1.7e9,"url":"/a","status":200.0,"bytes":1e3}', Format.JSON)
+    assert (found.time, found.status, found.size, bad.count) == (1.7e9, 200, 1000, 0)
+
+
+@pytest.mark.parametrize("lines", ['{"url":"/a"}\n{"url":"/b"}\n', "url,bytes\n/a,1\n/b,1\n", "time,url\n,/a\n-,/b\n"])
+def test_without_times_requests_come_at_a_rate(lines: str) -> None:
+    requests, bad, _ = read(lines, rate=4.0)
+    assert ([request.time for request in requests], bad.count) == ([BEGINNING, BEGINNING + 0.25], 0)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        '{"time":1800000000,"url":"/a"}\n{"url":"/b"}\n{"time":1800000001,"url":"/c"}\n',
+        "time,url\n1800000000,/a\n,/b\n1800000001,/c\n",
+    ],
+)
+def test_a_line_without_a_time_among_others_is_a_bad_one(lines: str) -> None:
+    requests, bad, _ = read(lines)
+    assert [request.path for request in requests] == ["/a", "/c"]
+    assert [reason for _, reason in bad.first] == ["no time, as lines before it have"]
+
+
+def test_a_reason_is_no_longer_than_a_line_can_bear() -> None:
+    _, bad, _ = read('{"url":"/a","time":"' + "x" * 50_000 + '"}', Format.JSON)
+    assert len(bad.first[0][1]) <= 120
+
+
 def test_tables() -> None:
     requests, bad, form = read(TSV + "too\tfew\nu1\twhen\tGET\t/x\t200\t1\n")
     assert (form, [number for number, _ in bad.first]) == (Format.TSV, [3, 4])
@@ -140,11 +169,21 @@ def test_packed_files_and_what_is_none(tmp_path: Path) -> None:
     with open_trace(path) as trace:
         assert [request.path for request in trace.requests()] == ["/a?b=1"]
         assert trace.position() == path.stat().st_size
-    path.write_bytes(gzip.compress(f"{COMMON}\n".encode() * 9000)[:400])
-    with pytest.raises(TraceError, match="cannot be"), open_trace(path) as trace:
-        list(trace.requests())
+    whole = gzip.compress(f"{COMMON}\n".encode() * 9000)
+    for broken in (whole[:400], whole[:12], whole[:4], b"\x1f\x8bnone", whole[:20] + b"\xff" * 99):
+        path.write_bytes(broken)
+        with pytest.raises(TraceError, match="cannot be"), open_trace(path) as trace:
+            list(trace.requests())
     with pytest.raises(TraceError, match="No such file"), open_trace(tmp_path / "absent"):
         pass
+
+
+@pytest.mark.parametrize("text", [JSON, CSV, TSV, "k\nl\nk\n", COMMON])
+def test_a_byte_order_mark_is_no_part_of_a_trace(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "trace"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    with open_trace(path) as trace:
+        assert list(trace.requests("fallback")) == read(text)[0]
 
 
 def test_zstandard_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +228,14 @@ def test_times(text: str, seconds: float) -> None:
 
 def test_the_time_of_a_log_knows_its_zone() -> None:
     assert common_log_time("14/Nov/2023:23:13:20 +0100") == common_log_time("14/Nov/2023:17:13:20 -0500") == 1.7e9
+
+
+@pytest.mark.parametrize(
+    "text", ["2023-11-14T23:13:20+01:00", "14/Nov/2023", "14/Mai/2023:23:13:20 +0100", "14/Nov/2023:23:13:20 CET"]
+)
+def test_what_is_no_time_of_a_log(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time of an access log"):
+        common_log_time(text)
 
 
 LINES = st.lists(st.sampled_from([COMMON, COMBINED, ENVOY, ISTIO, JSON, NGINX, "k", "a,b", *TSV.splitlines()]))

@@ -152,16 +152,17 @@ def simulate(
     from meshcache.cli.simulate_run import contenders, replay
 
     result = replay(settings, contenders(settings, policies or [Path("policies")], policy or [], data))
-    if html is not None:
-        _write(html, result, settings)
+    # First, since a report that cannot be written shall not cost what took so long.
     if json:
         import msgspec
 
         typer.echo(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
-        return
-    from meshcache.cli.simulate_table import print_tables
+    else:
+        from meshcache.cli.simulate_table import print_tables
 
-    print_tables(result)
+        print_tables(result)
+    if html is not None:
+        _write(html, result, settings)
 
 
 _CAPACITIES: Final = ("--capacity-objects", "--capacity-bytes")

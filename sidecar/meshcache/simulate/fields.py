@@ -7,11 +7,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from meshcache.rfc.fields import is_token
-from meshcache.simulate.stamps import unix_seconds
 from meshcache.simulate.trace import UNKNOWN_SIZE, TraceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from meshcache.simulate.stamps import Stamps
 
 NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "time": ("time", "timestamp", "@timestamp", "start_time", "ts", "date", "time_iso8601", "msec"),
@@ -33,8 +34,6 @@ _SIZE_DIGITS: Final = 15
 _REMEMBERED: Final = 256
 """Characters of a URL or a name that are remembered; longer ones are too few to matter, and too large to be kept."""
 _EMPTY: Final = ("", "-")
-_LATEST: Final = 1e11
-"""Unix seconds beyond which no trace was recorded."""
 
 
 def plain_name(name: str) -> str:
@@ -131,12 +130,12 @@ def request_of(
     control: str,
     *,
     host: str,
-    when: float,
+    stamps: Stamps,
     fields: tuple[tuple[str, str], ...] = (),
 ) -> TraceRequest:
     """The request that the parts of a line make, in the order of `NAMES`; `""` and `-` stand for none.
 
-    `host` and `when` are where and when it goes if the line does not say. Raises `ValueError` for what is no request.
+    `host` is where it goes if the line does not say. Raises `ValueError` for what is no request.
     """
     if line not in _EMPTY:
         of_line = split_request_line(line)
@@ -144,12 +143,8 @@ def request_of(
             mine if mine not in _EMPTY else its for mine, its in zip((method, target), of_line, strict=True)
         )
     host, path = target_of(target, said if said not in _EMPTY else host)
-    if stamp not in _EMPTY:
-        when = unix_seconds(stamp)
-        if not 0.0 <= when < _LATEST:
-            raise ValueError(f"{stamp!r} is no time")
     return TraceRequest(
-        when,
+        stamps.seconds(stamp),
         path,
         size_of(size),
         status_of(status) if status not in _EMPTY else 200,
@@ -167,4 +162,5 @@ def text_of(value: object) -> str:
         return value if value.isascii() else value.encode("utf-8", "surrogatepass").decode("latin-1")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return ""
-    return str(value) if isinstance(value, int) else format(value, "f")
+    # What has gone through a program that knows no whole numbers may be written `200.0` or `1e3`.
+    return str(int(value)) if isinstance(value, int) or value.is_integer() else format(value, "f")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 LONGEST: Final = 1 << 16
 """Bytes of a line; the rest of a longer one is not read as another."""
 _SHOWN: Final = 5
+_LONGEST_REASON: Final = 120
 
 
 @dataclass
@@ -25,7 +26,7 @@ class BadLines:
         """One more."""
         self.count += 1
         if len(self.first) < _SHOWN:
-            self.first.append((number, reason))
+            self.first.append((number, reason[:_LONGEST_REASON]))
 
 
 def text_lines(stream: BinaryIO, bad: BadLines) -> Iterator[tuple[int, str]]:

@@ -18,8 +18,8 @@ from meshcache.simulate.fields import (
     text_of,
 )
 from meshcache.simulate.lines import BadLines, text_lines
-from meshcache.simulate.stamps import common_log_time, unix_seconds
-from meshcache.simulate.trace import BEGINNING, TraceRequest
+from meshcache.simulate.stamps import Stamps, common_log_time, unix_seconds
+from meshcache.simulate.trace import TraceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,8 +91,9 @@ def read_envoy(stream: BinaryIO, host: str, bad: BadLines) -> Iterator[TraceRequ
             bad.add(number, str(error))
 
 
-def read_json(stream: BinaryIO, host: str, bad: BadLines) -> Iterator[TraceRequest]:
-    """One JSON object a line; what its members may be called is in `NAMES`."""
+def read_json(stream: BinaryIO, host: str, bad: BadLines, *, rate: float) -> Iterator[TraceRequest]:
+    """One JSON object a line; what its members may be called is in `NAMES`. Without times `rate` come in a second."""
+    stamps = Stamps(rate)
     for number, text in text_lines(stream, bad):
         try:
             members = _decode(text.encode("latin-1"))
@@ -101,6 +102,6 @@ def read_json(stream: BinaryIO, host: str, bad: BadLines) -> Iterator[TraceReque
                 next((there[name] for name in known if there.get(name) not in (None, "", "-")), "")
                 for known in NAMES.values()
             )
-            yield request_of(*parts, host=host, when=BEGINNING + number)
+            yield request_of(*parts, host=host, stamps=stamps)
         except (ValueError, msgspec.DecodeError, RecursionError) as error:
             bad.add(number, str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import importlib
@@ -68,25 +69,32 @@ class Trace:
         readers: dict[Format, Callable[..., Iterator[TraceRequest]]] = {
             Format.COMMON: read_common,
             Format.ENVOY: read_envoy,
-            Format.JSON: read_json,
+            Format.JSON: partial(read_json, rate=rate),
             Format.CSV: partial(read_table, separator=",", rate=rate),
             Format.TSV: partial(read_table, separator="\t", rate=rate),
             Format.ORACLE: read_oracle,
             Format.KEYS: partial(read_keys, rate=rate),
         }
-        try:
+        with _readable():
             made = readers[self.format](self.stream, host, self.bad)
             yield from made if self.format is Format.KEYS else spread(in_order(made))
-        except (OSError, EOFError) as error:
-            raise TraceError(f"the trace cannot be read to its end: {error}") from error
-        except Exception as error:
-            if type(error).__name__ in _UNPACKING:
-                raise TraceError(f"the trace cannot be unpacked: {error}") from error
-            raise
 
 
-_UNPACKING: Final = ("BadGzipFile", "error", "ZstdError")
+_UNPACKING: Final = ("error", "ZstdError")
 """Names of what the libraries raise for a packed file that is none: zlib has an `error`, zstandard a `ZstdError`."""
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Whatever ends the reading of a file is a `TraceError`."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        raise TraceError(f"the trace cannot be read to its end: {error}") from error
+    except Exception as error:
+        if type(error).__name__ in _UNPACKING:
+            raise TraceError(f"the trace cannot be unpacked: {error}") from error
+        raise
 
 
 @contextlib.contextmanager
@@ -97,19 +105,30 @@ def open_trace(path: Path, asked: Format | None = None) -> Iterator[Trace]:
     """
     with contextlib.ExitStack() as closing:
         try:
-            raw = sys.stdin.buffer if str(path) == "-" else closing.enter_context(path.open("rb"))
+            raw = _standard_input() if str(path) == "-" else closing.enter_context(path.open("rb"))
             size = None if str(path) == "-" else path.stat().st_size
-            counted = _Counted(cast("BinaryIO", raw))
+            counted = _Counted(raw)
             stream = io.BufferedReader(counted, _SNIFFED)
             packed = stream.peek(4)[:4]
             if packed.startswith(_GZIP):
                 stream = io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=stream)), _SNIFFED)
             elif packed.startswith(_ZSTD):
                 stream = io.BufferedReader(_zstd(stream), _SNIFFED)
-            start = stream.peek(_SNIFFED)
         except OSError as error:
             raise TraceError(f"{path}: {error.strerror or error}") from error
-        yield Trace(asked or recognised(start, path), stream, position=lambda: counted.count, size=size)
+        with _readable():
+            start = stream.peek(_SNIFFED)
+            form = asked or recognised(start, path)
+            if form is not Format.ORACLE and start.startswith(codecs.BOM_UTF8):
+                # Spreadsheets begin their tables with it; left there, it would be a part of the first name or key.
+                stream.read(len(codecs.BOM_UTF8))
+        yield Trace(form, stream, position=lambda: counted.count, size=size)
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise TraceError("-: standard input is closed")
+    return sys.stdin.buffer
 
 
 class _Counted(io.RawIOBase):
@@ -148,7 +167,7 @@ def recognised(start: bytes, path: Path) -> Format:
         if _is_oracle(start):
             return Format.ORACLE
         raise TraceError(f"{path}: is no text, and no trace in libCacheSim's oracleGeneral format")
-    lines = [line for line in start.decode("utf-8", "replace").split("\n") if line.strip()][:20]
+    lines = [line for line in start.decode("utf-8-sig", "replace").split("\n") if line.strip()][:20]
     if not lines:
         raise TraceError(f"{path}: the trace is empty")
     if len(lines) > 1 and len(start) >= _SNIFFED:

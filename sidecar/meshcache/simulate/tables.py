@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from meshcache.rfc.fields import is_token
 from meshcache.simulate.fields import HEADER_PREFIX, NAMES, places, request_of
 from meshcache.simulate.lines import BadLines, text_lines
+from meshcache.simulate.stamps import Stamps
 from meshcache.simulate.trace import BEGINNING, TraceError, TraceRequest
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _FIRST_TIME: Final = 1e8
 
 
 def read_table(stream: BinaryIO, host: str, bad: BadLines, *, separator: str, rate: float) -> Iterator[TraceRequest]:
-    """A table whose first line names its columns. Without a column of times `rate` requests come in a second."""
+    """A table whose first line names its columns. Without times `rate` requests come in a second."""
     rows = _rows(stream, separator, bad)
     try:
         _, names = next(rows)
@@ -43,7 +44,7 @@ def read_table(stream: BinaryIO, host: str, bad: BadLines, *, separator: str, ra
         raise TraceError(f"the trace has a column for a header field that cannot be: {wrong[0]!r}")
     # What has no column is read from one more, which is empty.
     pick = itemgetter(*(where.get(part, len(names)) for part in NAMES))
-    count = 0
+    stamps = Stamps(rate)
     for number, row in rows:
         if len(row) != len(names):
             bad.add(number, f"{len(row)} columns instead of {len(names)}")
@@ -51,12 +52,9 @@ def read_table(stream: BinaryIO, host: str, bad: BadLines, *, separator: str, ra
         fields = tuple((name, row[place]) for name, place in extra if row[place]) if extra else ()
         try:
             row.append("")
-            made = request_of(*pick(row), host=host, when=BEGINNING + count / rate, fields=fields)
+            yield request_of(*pick(row), host=host, stamps=stamps, fields=fields)
         except ValueError as error:
             bad.add(number, str(error))
-            continue
-        count += 1
-        yield made
 
 
 def _rows(stream: BinaryIO, separator: str, bad: BadLines) -> Iterator[tuple[int, list[str]]]:
