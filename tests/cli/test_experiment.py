@@ -47,6 +47,7 @@ def test_the_test_of_a_split_prints_what_it_has_found(capsys: pytest.CaptureFixt
         (("srm", "1", "-2"), "No such option: -2"),
         (("srm", "1", "2", "--weights", "0", "0"), "--weights: weights are numbers of 0 or more"),
         (("srm", "9" * 400, "1"), "UNITS: expected at most 1000000000000000 units"),
+        (("stop", "e", "--reason", "\udcff"), "--reason: expected text in UTF-8, got '\\udcff'"),
         (("srm", "0", "0"), "UNITS: there is nothing to test without a unit in either arm"),
         (("show", "--data"), "Option '--data' requires an argument (see `meshcache experiment show --help`)"),
         (("show", "a/b"), "NAME: expected a name of small letters, digits, - and . such as lru-swr, got 'a/b' (see"),

@@ -123,7 +123,10 @@ def test_percentages(value: object, share: float) -> None:
     assert parse_percent(value) == share
 
 
-@pytest.mark.parametrize(("value", "meant"), [(0.7, "write 70, or 0.7%"), ("0.10", "write 10, or 0.10%")])
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [(0.7, "write 70, or 0.7%"), ("0.10", "write 10, or 0.10%"), (0.005, "write 0.5%, or 0.005%")],
+)
 def test_a_share_of_one_is_no_percentage(value: object, meant: str) -> None:
     with pytest.raises(ValueError, match=meant):
         parse_percent(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from meshcache.policy.snapshot import Snapshot
 
 REDIS_TIMEOUT: Final = 3.0
+_HOST: Final = re.compile(r"[-0-9a-z_.]+|[0-9a-f:.]+(?:%[-0-9a-z_.]+)?")
+"""A name or an address, in lower case; names of other scripts in the form that DNS knows (`xn--`)."""
 
 
 def filter_for_envoy(log: FilteringBoundLogger) -> Path | None:
@@ -45,13 +48,14 @@ def filter_for_envoy(log: FilteringBoundLogger) -> Path | None:
 def parse_origin(text: str, option: str = "--origin") -> Origin:
     """`--origin`: scheme, host and port, nothing else. The origin sees its own name as `host`."""
     parts, port = _split(text, option)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    host = parts.hostname or ""
+    if parts.scheme not in {"http", "https"} or not _HOST.fullmatch(host) or port == 0:
         raise UsageError(f"{option} {redact(text)!r} is not http://HOST:PORT or https://HOST:PORT")
     if parts.username or parts.password or parts.path.strip("/") or parts.query or parts.fragment:
         raise UsageError(f"{option} {redact(text)!r}: give scheme, host and port only; paths come from the requests")
     tls = parts.scheme == "https"
     authority = parts.netloc if port is not None else parts.netloc.rstrip(":")
-    return Origin(parts.hostname, port or (443 if tls else 80), tls=tls, host_header=authority)
+    return Origin(host, port or (443 if tls else 80), tls=tls, host_header=authority)
 
 
 def parse_refresh_clusters(given: Sequence[str], *, reserved: str = "") -> dict[str, Origin]:

@@ -11,7 +11,7 @@ import typer
 
 from meshcache.cli.admin_api import AdminApi, decoded, error_of
 from meshcache.cli.app import CommandError
-from meshcache.cli.options import AdminSocket, ResultAsJson, RunningData, TokenFile
+from meshcache.cli.options import AdminSocket, ResultAsJson, RunningData, TokenFile, in_utf8
 from meshcache.cli.paths import DEFAULT_DATA
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ experiment = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the CacheExperiment.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Print it anew every 2 seconds, until interrupted.")]
-ReasonText = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the decision.")]
+ReasonText = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", callback=in_utf8, help="Why; kept with the decision.")
+]
 
 T = TypeVar("T")
 
@@ -111,7 +113,10 @@ _add_order(
 def promote(
     name: Name,
     arm: Annotated[
-        str, typer.Option(metavar="ARM", help="Instead of the candidate; needed where nothing is compared.")
+        str,
+        typer.Option(
+            metavar="ARM", callback=in_utf8, help="Instead of the candidate; needed where nothing is compared."
+        ),
     ] = "",
     reason: ReasonText = "",
     data: RunningData = DEFAULT_DATA,

@@ -76,6 +76,14 @@ def refresh_cluster_name(text: str) -> str:
         raise UsageError(f"--refresh-cluster: {error}") from error
 
 
+def in_utf8(value: str | list[str] | None) -> str | list[str] | None:
+    """Text, or texts, that can be sent and kept: what a terminal with another encoding sends cannot."""
+    for text in [value] if isinstance(value, str) else value or ():
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise typer.BadParameter(f"expected text in UTF-8, got {text!r}")
+    return value
+
+
 RunningData = Annotated[Path, typer.Option(metavar="DIR", help="Data folder of the running meshcache.")]
 AdminSocket = Annotated[
     Path | None,

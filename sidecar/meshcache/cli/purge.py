@@ -9,7 +9,7 @@ import typer
 
 from meshcache.cli.admin_api import AdminApi, decoded, error_of
 from meshcache.cli.app import CommandError
-from meshcache.cli.options import AdminSocket, ResultAsJson, RunningData, TokenFile
+from meshcache.cli.options import AdminSocket, ResultAsJson, RunningData, TokenFile, in_utf8
 from meshcache.cli.paths import DEFAULT_DATA
 
 if TYPE_CHECKING:
@@ -24,19 +24,25 @@ Many = list[str]
 
 
 def purge(
-    url: Annotated[Many | None, typer.Option(metavar="URL", help="Everything stored for this URL.")] = None,
+    url: Annotated[
+        Many | None, typer.Option(metavar="URL", callback=in_utf8, help="Everything stored for this URL.")
+    ] = None,
     prefix: Annotated[
-        Many | None, typer.Option(metavar="PREFIX", help="URLs that begin so: https://HOST/PATH, or /PATH.")
+        Many | None,
+        typer.Option(metavar="PREFIX", callback=in_utf8, help="URLs that begin so: https://HOST/PATH, or /PATH."),
     ] = None,
     tag: Annotated[
-        Many | None, typer.Option(metavar="TAG", help="Answers with this cache-tag, surrogate-key or xkey.")
+        Many | None,
+        typer.Option(metavar="TAG", callback=in_utf8, help="Answers with this cache-tag, surrogate-key or xkey."),
     ] = None,
-    route: Annotated[Many | None, typer.Option(metavar="NAME", help="Answers under this CacheRoute.")] = None,
+    route: Annotated[
+        Many | None, typer.Option(metavar="NAME", callback=in_utf8, help="Answers under this CacheRoute.")
+    ] = None,
     subject: Annotated[
-        Many | None, typer.Option(metavar="NAME", help="Everything that belongs to this person.")
+        Many | None, typer.Option(metavar="NAME", callback=in_utf8, help="Everything that belongs to this person.")
     ] = None,
     revision: Annotated[
-        Many | None, typer.Option(metavar="NAME", help="Answers of this release of the application.")
+        Many | None, typer.Option(metavar="NAME", callback=in_utf8, help="Answers of this release of the application.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
     soft: Annotated[bool, typer.Option("--soft", help="Make it stale instead: it may be revalidated.")] = False,

@@ -8,7 +8,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from meshcache.cli.options import Cold, Data, DrainTimeout, LogLevel, LogRequests, MetricsListen, Warm, Workers
+from meshcache.cli.options import (
+    Cold,
+    Data,
+    DrainTimeout,
+    LogLevel,
+    LogRequests,
+    MetricsListen,
+    Warm,
+    Workers,
+    in_utf8,
+)
 from meshcache.cli.paths import DEFAULT_DATA, run_folder
 
 Format = Literal["auto", "json", "console"]
@@ -48,7 +58,9 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    revision: Annotated[str, typer.Option(metavar="NAME", help="Revision of the application, part of every key.")] = "",
+    revision: Annotated[
+        str, typer.Option(metavar="NAME", callback=in_utf8, help="Revision of the application, part of every key.")
+    ] = "",
     pod_labels: Annotated[Path, typer.Option(metavar="FILE", help="The pod's labels, from the downward API.")] = Path(
         "/etc/podinfo/labels"
     ),

@@ -123,7 +123,7 @@ def parse_percent(value: object) -> float:
         raise ValueError(f"expected a percentage from 0 to 100, such as 70 or 70%, got {_shown(value)}")
     if 0 < number < 1 and not str(value).endswith("%"):
         # Who writes 0.7 here most often means 70 percent.
-        meant = f"{float(number * 100):g}"
+        meant = f"{float(number * 100):g}{'' if number * 100 >= 1 else '%'}"
         raise ValueError(f"expected a percentage such as 70 or 70%, got {value}: write {meant}, or {value}%")
     return float(number / 100)
 

@@ -22,6 +22,7 @@ def test_the_fixed_test_takes_any_weights() -> None:
     assert srm_fixed([8_000, 1_000, 1_000], [80, 10, 10]).p_value == pytest.approx(1)
     assert srm_fixed([8_000, 1_150, 850], [80, 10, 10]).flagged
     # Scale and order of the weights do not matter.
+    assert srm_fixed([5, 1], [1e308, 1e308]) == srm_fixed([5, 1], [1, 1])
     assert srm_fixed([850, 8_000, 1_150], [0.1, 0.8, 0.1]).p_value == pytest.approx(
         srm_fixed([8_000, 1_150, 850], [80, 10, 10]).p_value
     )

@@ -88,6 +88,8 @@ def _checked(counts: Sequence[int], weights: Sequence[float]) -> tuple[np.ndarra
     seen, shares = np.asarray(counts, np.float64), np.asarray(weights, np.float64)
     if not (np.isfinite(seen).all() and (seen >= 0).all()):
         raise ValueError("counts are numbers of units, 0 or more")
-    if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
+    if not (np.isfinite(shares).all() and (shares >= 0).all() and (shares > 0).any()):
         raise ValueError("weights are numbers of 0 or more, one of them above 0")
+    # The largest becomes 1, as the sum of what is very large would be infinite.
+    shares /= shares.max()
     return seen, shares / shares.sum()
