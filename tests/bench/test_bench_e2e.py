@@ -27,7 +27,7 @@ def run_bench(**environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=250,
     )
 
 

@@ -154,7 +154,7 @@ class Running:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        until(lambda: not [pid for pid in self.started if alive(pid)], 10, "the end of all it had started")
+        until(lambda: not [pid for pid in self.started if alive(pid)], what="the end of all it had started")
         for reader in self._readers:
             reader.join(10)
         self.process.stdout.close()
@@ -208,7 +208,7 @@ class Place:
             status = self.status()
             return status if status and status.ready and all(worker.ready for worker in status.workers) else None
 
-        return until(look, 40, "all workers ready")
+        return until(look, 60, "all workers ready")
 
     def close(self) -> None:
         for command in self.commands:

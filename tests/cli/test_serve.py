@@ -84,7 +84,7 @@ def test_readiness_can_be_turned_off_before_the_stop(place):
     command = place.serve()
     status = place.ready(command)
     command.signal(signal.SIGUSR1)
-    until(lambda: get(status, "/readyz").status_code == 503, 5)
+    until(lambda: get(status, "/readyz").status_code == 503)
     assert get(status, "/healthz").status_code == 200
     assert place.status().draining
     assert place.status().workers[0].ready, "still serving"
@@ -148,7 +148,7 @@ def test_bad_policies_at_a_restart_leave_the_last_good_ones_in_force(place):
     assert "a.yaml:4:" in status.policies.refusal.errors[0]
     second.said("policies refused; the last good set stays")
     place.write(GOOD + "# mended\n")
-    until(lambda: (found := place.status()) and found.well and found.policies.generation == 2, 5)
+    until(lambda: (found := place.status()) and found.well and found.policies.generation == 2)
 
 
 def test_what_cannot_work_is_told_in_one_line_and_starts_nothing(place):
@@ -200,7 +200,7 @@ def test_a_tier_that_is_given_up_makes_the_status_not_well(place):
         with channel:
             next(call)
             call.cancel()
-    until(lambda: not place.status().well, 10)
+    until(lambda: not place.status().well)
     status = place.status()
     assert status.ready
     (condition,) = [item for item in status.conditions if not item.status]

@@ -94,7 +94,7 @@ def test_first_light(shipped):
     first = get(url)
     assert first.status_code == 200
     assert "fwd=uri-miss" in first.headers["cache-status"]
-    until(lambda: hit(url), 5, "a hit")
+    until(lambda: hit(url), what="a hit")
     again = get(url)
     assert "tier=" in again.headers["cache-status"]
     assert "arm=control" in again.headers["cache-status"]
@@ -135,13 +135,13 @@ def test_a_killed_sidecar_worker_or_origin_costs_no_request(place):
         for words, kept in ((WORKER, ENVOY), (SIDECAR, ORIGIN), (WORKER, SIDECAR)):
             victim, other = command.child(*words), command.child(*kept)
             os.kill(victim, signal.SIGKILL)
-            until(lambda victim=victim: not alive(victim), 5)
+            until(lambda victim=victim: not alive(victim))
             load.more(50)
-            until(lambda: (status := place.status()) and status.well, 20, "all well again")
+            until(lambda: (status := place.status()) and status.well, what="all well again")
             assert alive(other)
             load.more(50)
         assert load.failures == []
-    until(lambda: hit(url), 10, "caching resumed")
+    until(lambda: hit(url), what="caching resumed")
 
 
 def test_origin_and_envoy_are_started_again(place):
@@ -149,22 +149,22 @@ def test_origin_and_envoy_are_started_again(place):
     sidecar = command.child(*SIDECAR)
     origin = command.child(*ORIGIN)
     os.kill(origin, signal.SIGKILL)
-    until(lambda: not alive(origin), 5)
+    until(lambda: not alive(origin))
     # The port stays open: the request waits for the next origin instead of failing.
     assert get(url, "/v1/images/while-down/labels").status_code == 200
     assert command.child(*ORIGIN) != origin
     envoy = command.child(*ENVOY)
     os.kill(envoy, signal.SIGKILL)
-    until(lambda: not alive(envoy), 5)
+    until(lambda: not alive(envoy))
 
     def answers() -> bool:
         with contextlib.suppress(httpx.HTTPError):
             return get(url).status_code == 200
         return False
 
-    until(answers, 15, "Envoy back on the same port")
+    until(answers, what="Envoy back on the same port")
     assert command.child(*SIDECAR) == sidecar
-    until(lambda: hit(url), 10, "caching resumed")
+    until(lambda: hit(url), what="caching resumed")
     assert "envoy started again" in command.stderr
 
 
@@ -274,15 +274,15 @@ def test_an_envoy_that_cannot_be_started_again_is_no_obstacle_to_the_stop(place)
 def test_warm_in_valkey(place, valkey):
     command, url = started(place, "--warm", valkey.url, "--latency-ms", "5")
     with Load(url) as load:
-        until(lambda: hit(url), 10, "a hit")
+        until(lambda: hit(url), what="a hit")
         with valkey.client() as client:
-            until(lambda: client.dbsize() > 0, 5, "entries in Valkey")
+            until(lambda: client.dbsize() > 0, what="entries in Valkey")
         valkey.kill()
         load.more(100)
         valkey.start()
         load.more(100)
         assert load.failures == []
-    until(lambda: hit(url), 10, "a hit")
+    until(lambda: hit(url), what="a hit")
     assert command.process.poll() is None
 
 
@@ -292,7 +292,7 @@ def test_an_origin_of_ones_own(place):
     command, url = started(place, "--origin", inner)
     assert not [line for line in command.children().values() if ORIGIN[0] in line]
     assert get(url).json()["image"] == "cat"
-    until(lambda: hit(url), 10, "a hit")
+    until(lambda: hit(url), what="a hit")
 
 
 def test_a_second_up_on_the_same_data_is_refused_and_the_first_unharmed(place):
@@ -345,8 +345,8 @@ def test_the_sidecar_is_told_how_long_envoy_waits_and_an_edit_does_not_change_it
     place.write(GOOD.replace("eviction: ttl", "eviction: ttl, tiers: {warm: {deadline: 3s}}"))
     command.said("policies want Envoy to wait longer than it does")
     os.kill(sidecar := command.child(*SIDECAR), signal.SIGKILL)
-    until(lambda: not alive(sidecar), 5)
-    until(lambda: any(all(w in line for w in told) for line in command.children().values()), 10, "the next sidecar")
+    until(lambda: not alive(sidecar))
+    until(lambda: any(all(w in line for w in told) for line in command.children().values()), what="the next sidecar")
 
 
 def test_requests_are_logged_when_that_is_asked_for(place):

@@ -24,7 +24,7 @@ async def ends_by(number: signal.Signals, data, **more) -> None:
         command=(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)})"),
     )
     keeping = asyncio.create_task(worker.keep())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await ended.wait()
     worker.kill()
     await keeping
@@ -64,7 +64,7 @@ async def test_how_memory_is_handed_out_is_the_operators_to_change(tmp_path, mon
         command=(sys.executable, "-c", f"import os; open({str(said)!r}, 'w').write(os.environ['MALLOC_ARENA_MAX'])"),
     )
     keeping = asyncio.create_task(worker.keep())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await ended.wait()
     worker.kill()
     await keeping

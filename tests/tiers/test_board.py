@@ -227,7 +227,7 @@ def test_bumps_of_processes_are_all_seen(path: Path) -> None:
         process.start()
     ready.set()
     for process in processes:
-        process.join(20)
+        process.join(60)
     assert all(board.epoch(resource(n)) != before[n] for n in range(400))
 
 
@@ -246,7 +246,7 @@ def test_of_processes_at_most_one_gets_a_lease(path: Path) -> None:
     for process in processes:
         process.start()
     ready.set()
-    won = [n for _ in processes for n in results.get(timeout=20)]
+    won = [n for _ in processes for n in results.get(timeout=60)]
     for process in processes:
         process.join()
     assert len(won) == len(set(won))
@@ -266,7 +266,7 @@ def test_processes_that_start_at_once_share_one_board(path: Path) -> None:
     for process in processes:
         process.start()
     ready.set()
-    epochs = {results.get(timeout=20) for _ in processes}
+    epochs = {results.get(timeout=60) for _ in processes}
     for process in processes:
         process.join()
     assert len(epochs) == 1
@@ -294,7 +294,7 @@ def test_a_stopped_or_killed_holder_never_blocks(path: Path) -> None:
     holding = SPAWN.Event()
     process = SPAWN.Process(target=_hold_bucket, args=(path, holding))
     process.start()
-    assert holding.wait(20)
+    assert holding.wait(60)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)
     assert _within(5, lambda: board.leases.lease(b"k", 1.0)) is None

@@ -86,7 +86,7 @@ def test_opening_on_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     results = SPAWN.Queue()
     process = SPAWN.Process(target=_open_on_a_full_disk, args=(tmp_path, results))
     process.start()
-    assert results.get(timeout=20) == (5, ["lock"], b"one", 3)
+    assert results.get(timeout=60) == (5, ["lock"], b"one", 3)
     process.join()
 
 
@@ -107,7 +107,7 @@ async def test_writers_killed_in_mid_transaction_leave_a_usable_file(tmp_path: P
     for round_ in range(8):
         process = SPAWN.Process(target=_write_for_ever, args=(tmp_path, round_ * 100_000, writing := SPAWN.Event()))
         process.start()
-        assert await asyncio.to_thread(writing.wait, 20)
+        assert await asyncio.to_thread(writing.wait, 60)
         await asyncio.sleep(0.003 * round_)
         process.kill()
         async with asyncio.timeout(5):
@@ -124,7 +124,7 @@ async def test_a_stopped_writer_costs_others_only_their_deadline(tmp_path: Path,
     await tier.put(key(1), b"first", 10_000.0)
     process = SPAWN.Process(target=_hold_write_lock, args=(tmp_path, holding := SPAWN.Event()))
     process.start()
-    assert await asyncio.to_thread(holding.wait, 20)
+    assert await asyncio.to_thread(holding.wait, 60)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(TimeoutError):

@@ -92,7 +92,7 @@ def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     start.set()
-    seen = {results.get(timeout=20) for _ in processes}
+    seen = {results.get(timeout=60) for _ in processes}
     for process in processes:
         process.join()
     assert len(seen) == 1
