@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from meshcache.engine.key import variant_key
@@ -15,18 +16,27 @@ if TYPE_CHECKING:
     from meshcache.rfc.vary import Selecting
 
 _CODING = "accept-encoding"
+_FIRST_REDIRECT = 300
 
 MOST_FIELD_SETS = 4
 """How many different `vary` values are kept for one resource; a look-up may have to try each."""
 
 
-def variant_names(response: Headers, request: Headers, index: VariantIndex | None) -> tuple[str, ...] | Literal["*"]:
+def variant_names(
+    status: int, response: Headers, request: Headers, index: VariantIndex | None
+) -> tuple[str, ...] | Literal["*"]:
     """The request fields that choose this response among its resource's, sorted; `"*"` when none can be known to.
 
     A response with a content coding was chosen by `accept-encoding`, even where its origin has forgotten to say so,
     and next to such a one so was any other of the resource (`index`).
+
+    Redirects and errors are seldom made by what makes the variants, and often say less or nothing of what they vary on.
+    Such a one is for those alone who would have got the same variants: it must not take the place of all (RFC 9111
+    section 4.1).
     """
     names = selecting_names(response, request)
+    if names != "*" and status >= _FIRST_REDIRECT and index is not None:
+        names = tuple(sorted({*names, *chain.from_iterable(index.field_sets)}))
     if names == "*" or _CODING in names:
         return names
     coded = "content-encoding" in response.names

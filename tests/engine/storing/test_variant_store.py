@@ -100,6 +100,27 @@ async def test_an_unvaried_answer_after_varied_ones_is_found(tmp_path: Path, sco
                 assert (got.decision, got.body) == ("hit", b"for all")
 
 
+@pytest.mark.parametrize("vary", [None, "accept-encoding"])
+@pytest.mark.parametrize("status", [302, 404, 503])
+async def test_what_is_no_success_takes_the_place_of_no_other_variant(
+    tmp_path: Path, status: int, vary: str | None
+) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.does("/a", by_field("accept"))
+        await rig.get("/a", {"accept": "x"})
+        rig.clock.pass_by(1)
+        fields = {} if vary is None else {"vary": vary}
+        rig.origin.says("/a", b"other", status=status, cache_control="max-age=60", headers=fields)
+        assert (await rig.get("/a", {"accept": "y"})).decision == "miss"
+        for in_memory in (True, False):
+            if not in_memory:
+                rig.forget_memory()
+            for accept, body in (("x", b"accept=x"), ("y", b"other")):
+                got = await rig.get("/a", {"accept": accept})
+                assert (got.decision, got.body) == ("hit", body)
+        assert (await rig.get("/a", {"accept": "z"})).reason == "vary-miss"
+
+
 @pytest.mark.parametrize("score", ["0.9", "0.5", "0"])
 async def test_a_varied_answer_after_an_unvaried_one_is_found(tmp_path: Path, score: str) -> None:
     async with Rig(tmp_path, BY_SCORE) as rig:

@@ -189,7 +189,7 @@ class Fill:
         arrival = self.arrival
         target, response = arrival.target, arrival.response
         headers, asked = response.headers, target.request.headers
-        names = variant_names(headers, asked, target.index)
+        names = variant_names(response.status, headers, asked, target.index)
         assert names != "*"  # noqa: S101 - `unstorable` has refused it
         fields = storable_fields(headers, arrival.reading.control, response_time=arrival.time)
         return StoredResponse(
