@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from running_mesh import Mesh, eventually, verdict
-from scripted_origin import cut, reply
+from scripted_origin import cut, head, reply
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
@@ -218,3 +218,28 @@ async def test_a_client_who_holds_what_it_speaks_of_gets_the_304(mesh, origin, p
     await mesh.get(path)
     answer = await mesh.get(path, {"if-none-match": '"new"'})
     assert (answer.status_code, answer.headers["etag"]) == (304, '"new"')
+
+
+async def test_a_refresh_keeps_no_field_of_its_hop(mesh, origin, name):
+    path = f"/stale/{name}"
+    new = reply(200, [LIFETIME, ("connection", "x-hop"), ("x-hop", "1"), ("x-own", "1")], b"new")
+    origin.script(path, reply(200, STALE, b"old"), new)
+    for _ in range(2):
+        assert (await mesh.get(path)).content == b"old"
+    assert await mesh.settled(path, body=b"new")
+    answer = await mesh.get(path)
+    assert ("x-hop" in answer.headers, "x-own" in answer.headers) == (False, True)
+
+
+async def test_a_refresh_that_ends_with_its_connection_is_not_kept(mesh, origin, name):
+    path = f"/stale/{name}"
+    new = cut(head([LIFETIME, ("connection", "close")]) + b"perhaps not all of it")
+    origin.script(path, reply(200, STALE, b"old"), new)
+    for _ in range(2):
+        assert (await mesh.get(path)).content == b"old"
+
+    async def asked_for_each_time():
+        return "undelimited" in verdict(await mesh.get(path)).detail
+
+    assert await eventually(asked_for_each_time), "nothing stale is given any more"
+    assert await asked_for_each_time()

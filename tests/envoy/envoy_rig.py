@@ -41,6 +41,8 @@ class RecordingOrigin:
     heads: list[str] = field(default_factory=list)
     port: int = 0
     hold: asyncio.Event | None = None
+    closes: bool = False
+    """After each answer."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -51,6 +53,8 @@ class RecordingOrigin:
                     await self.hold.wait()
                 writer.write(self.answer)
                 await writer.drain()
+                if self.closes:
+                    break
         writer.close()
 
 

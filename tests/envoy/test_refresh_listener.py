@@ -54,6 +54,25 @@ async def test_no_more_can_its_trailers(make_rig, fetch):
     assert (response.status, body) == (200, b"ok")
 
 
+@pytest.mark.parametrize(
+    ("head", "body", "told"),
+    [
+        (b"connection: x-hop\r\ncontent-length: 2", b"ok", ("x-hop", None)),
+        (b"connection: close\r\ntransfer-encoding: chunked", b"2\r\nok\r\n0\r\n\r\n", ("close", "chunked")),
+        (b"connection: close", b"ok", ("close", None)),
+        (b"x-meshcache-hop-connection: x\r\ncontent-length: 2", b"ok", (None, None)),
+    ],
+)
+async def test_what_the_origin_says_of_its_connection_is_known(make_rig, fetch, head, body, told):
+    rig = await make_rig()
+    rig.origin.answer = b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + body
+    rig.origin.closes = told[0] == "close"
+    response, received = await fetch(rig.options)
+    assert received == b"ok"
+    assert (response.headers.get("connection"), response.headers.get("transfer-encoding")) == told
+    assert not [name for name, _ in response.headers if name.startswith("x-meshcache")]
+
+
 async def test_the_origin_is_down(options, short_folder, fetch):
     async with EnvoyProcess(options, short_folder):
         with pytest.raises(RefreshError, match="Envoy answered 503 itself"):

@@ -71,6 +71,12 @@ INTERNAL_PREFIX = "x-meshcache-"
 LOCAL_REPLY_HEADER = INTERNAL_PREFIX + "local-reply"
 """On an answer to a refresh: Envoy made it, not the origin. `extproc.refresher` looks for it."""
 
+HOP_PREFIX = INTERNAL_PREFIX + "hop-"
+"""On an answer to a refresh: what the origin has sent of `HOP_FIELDS`, which Envoy replaces by its own.
+`extproc.refresher` takes them for what they were."""
+HOP_FIELDS = ("connection", "transfer-encoding")
+"""By these is judged where an answer ends, and which of its fields are for one hop only."""
+
 REFRESH_CLUSTER_HEADER = INTERNAL_PREFIX + "refresh-cluster"
 """On a refresh: the name of the cluster that it goes to. Only the refresh listener looks at it, and only for the names
 that it was configured with. `extproc.refresher` sets it."""
@@ -117,11 +123,13 @@ this Envoy write there, never a client."""
 RESPONSE_ATTRIBUTES = ("response.code_details",)
 
 
-def _strip_internal(name: str, *, responses: bool = True) -> HttpFilter:
-    drop = [Mutation(remove_on_match=HeaderMutationRemoveOnMatch(key_matcher=StringMatcher(prefix=INTERNAL_PREFIX)))]
-    mutations = Mutations(request_mutations=drop, request_trailers_mutations=drop)
-    if responses:
-        mutations.response_mutations = mutations.response_trailers_mutations = drop
+_DROP = [Mutation(remove_on_match=HeaderMutationRemoveOnMatch(key_matcher=StringMatcher(prefix=INTERNAL_PREFIX)))]
+
+
+def _strip_internal(name: str, *, responses: list[Mutation] = _DROP) -> HttpFilter:
+    mutations = Mutations(request_mutations=_DROP, request_trailers_mutations=_DROP, response_mutations=responses)
+    if responses is _DROP:
+        mutations.response_trailers_mutations = _DROP
     return HttpFilter(name=name, typed_config=pack(HeaderMutation(mutations=mutations)))
 
 
@@ -131,8 +139,15 @@ def outer_strip() -> HttpFilter:
 
 
 def request_strip() -> HttpFilter:
-    """As `outer_strip`, for the refresh listener, whose answers go to the sidecar and carry `LOCAL_REPLY_HEADER`."""
-    return _strip_internal("meshcache.strip.refresh", responses=False)
+    """As `outer_strip`, for the refresh listener, whose answers go to the sidecar and carry `LOCAL_REPLY_HEADER`.
+
+    They also say what was in `HOP_FIELDS`.
+    """
+    told: list[Mutation] = []
+    for name in HOP_FIELDS:
+        field = HeaderValue(key=HOP_PREFIX + name, value=f"%RESP({name})%")
+        told += [Mutation(remove=field.key), Mutation(append=HeaderValueOption(header=field))]
+    return _strip_internal("meshcache.strip.refresh", responses=told)
 
 
 def ext_proc(*, message_timeout: float) -> HttpFilter:

@@ -27,6 +27,13 @@ _CLUSTER: Final = b"x-meshcache-refresh-cluster"
 _LOCAL_REPLY: Final = "x-meshcache-local-reply"
 """Set by the refresh listener on what Envoy answered itself (`envoy.filters.LOCAL_REPLY_HEADER`)."""
 
+_HOP: Final = "x-meshcache-hop-"
+"""What the refresh listener sets before the names of the origin's fields of this hop (`envoy.filters.HOP_PREFIX`)."""
+_NO_CONTENT: Final = 204
+"""The one status whose answers are known by it to end with their heads."""
+_REPLACED: Final = frozenset({"connection", "transfer-encoding"})
+"""Those of them that Envoy has replaced by its own (`envoy.filters.HOP_FIELDS`)."""
+
 
 class HttpRefresher:
     """A `Refresher` over HTTP/1.1 to `unix:<path>` or `http://host:port`. Raises `ValueError` for any other address."""
@@ -113,8 +120,14 @@ class HttpRefresher:
 
 
 def _head_of(incoming: httpx.Response) -> Response:
-    headers = Headers((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in incoming.headers.raw)
-    return Response(incoming.status_code, headers, from_origin=True)
+    fields = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in incoming.headers.raw]
+    if any(name.startswith(_HOP) for name, _ in fields):
+        # As a client's own request would have brought them: an answer that ends with its connection must not seem to
+        # have an end of its own, nor a field that is for one hop to be for all.
+        fields = [(name.removeprefix(_HOP), value) for name, value in fields if name not in _REPLACED]
+    return Response(
+        incoming.status_code, Headers(fields), from_origin=True, complete=incoming.status_code == _NO_CONTENT
+    )
 
 
 class _Gathered:
