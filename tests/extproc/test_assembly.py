@@ -8,6 +8,7 @@ from meshcache.extproc.assembly import build, cold_folder
 from meshcache.extproc.control import WorkerOptions
 from meshcache.observe import logs
 from meshcache.observe.metrics import Metrics
+from meshcache.policy.values import cold_url
 from meshcache.tiers.signing import KeyringError
 
 if TYPE_CHECKING:
@@ -45,14 +46,24 @@ async def test_keys_that_cannot_be_used_are_not_replaced(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("url", "folder"), [("/a/b", "/a/b"), ("file:///a/b%20c", "/a/b c"), ("file://localhost/a", "/a"), ("", None)]
+    ("url", "folder"),
+    [
+        ("/a/b", "/a/b"),
+        ("/a/b c", "/a/b c"),
+        ("//a/b", "//a/b"),
+        ("/a#b?c", "/a#b?c"),
+        ("file:///a/b%20c", "/a/b c"),
+        ("file://localhost/a", "/a"),
+        ("", None),
+    ],
 )
 def test_the_cold_folder_is_named_by_path_or_url(url: str, folder: str | None) -> None:
     found = cold_folder(url)
     assert (None if found is None else str(found)) == folder
+    assert not url or cold_url(url) == url
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/prefix", "file://host/a", "gs://bucket"])
+@pytest.mark.parametrize("url", ["s3://bucket/prefix", "file://host/a", "gs://bucket", "a:b"])
 def test_other_stores_are_refused_for_now(url: str) -> None:
     with pytest.raises(ValueError, match="a folder"):
         cold_folder(url)

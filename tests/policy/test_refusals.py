@@ -33,6 +33,9 @@ def spec_errors(kind: str, spec: str) -> list[str]:
         ("stores: {warm: {url: 'redis://h:99999999'}}", "spec.stores.warm.url: expected a URL such as redis://"),
         ("stores: {warm: {cluster: true}}", "a.yaml:5:19: spec.stores.warm.cluster: not supported yet"),
         ("stores: {cold: {url: 's3://b'}}", "spec.stores.cold.url: s3://: not supported yet"),
+        ("stores: {cold: {url: 'file://host/a'}}", "spec.stores.cold.url: expected a folder or a URL such as file:///"),
+        ("stores: {cold: {url: 'a:b'}}", "spec.stores.cold.url: expected a folder or a URL such as file:///"),
+        ('stores: {cold: {url: "/a\\tb"}}', "spec.stores.cold.url: expected a URL such as file:///"),
         ("stores: {cold: {maxBytes: 0}}", "spec.stores.cold.maxBytes: expected more than 0, got 0"),
         ("budgets: {memory: 25%}", "spec.budgets.memory: not supported yet"),
         ("budgets: {hot: 25%}", "spec.budgets.hot: expected a quantity of bytes"),
@@ -272,6 +275,10 @@ def test_the_expressions_of_all_routes_are_bounded_together() -> None:
         ("unit: [{header: a}]\narms: []", "spec.arms: expected at least 2 in the list"),
         ("unit: [{header: a}]\n" + (ARMS % ("", "")).replace("weight: 1", "weight: 0"), "spec.arms: every weight is 0"),
         ("unit: [{header: a}]\n" + (ARMS % ("", "")).replace("weight: 1}, ", "weight: -1}, "), "at least 0, got -1"),
+        (
+            "unit: [{header: a}]\n" + (ARMS % ("", "")).replace("weight: 1}, ", "weight: 1000001}, "),
+            "at most 1000000, got 1000001",
+        ),
         (
             "unit: [{header: a}]\n" + (ARMS % ("", "")).replace("weight: 1}, ", "weight: 1.5}, "),
             "whole number, got 1.5",

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from meshcache.policy.values import is_folder_path
+
 WARM_FOLDER: Final = "warm"
 """Of the LMDB file, in the data folder."""
 _POD_ID: Final = "pod.id"
@@ -18,12 +20,12 @@ def cold_folder(url: str) -> Path | None:
     """The folder that `--cold` names: a path or a `file://` URL. None for none; `ValueError` for anything else."""
     if not url:
         return None
+    if is_folder_path(url):
+        return Path(url)
     parts = urlsplit(url)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path))
-    if parts.scheme or parts.netloc:
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise ValueError(f"the cold tier is a folder (a path or file:///path) so far, not {url!r}")
-    return Path(url)
+    return Path(unquote(parts.path))
 
 
 def pod_id(data: Path) -> str:

@@ -88,7 +88,7 @@ def _translate(document: Document, model: type[Strict], error: ErrorDetails) -> 
         return document.error(path, f"expected at least {context['min_length']} in the list")
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
-        return document.error(path, f"expected {words} {context[key]:g}, got {_described(value)}")
+        return document.error(path, f"expected {words} {context[key]:.15g}, got {_described(value)}")
     return document.error(path, error["msg"])
 
 

@@ -336,12 +336,22 @@ def told_url(text: str) -> str:
     return text if "@" not in parts.netloc else f"{parts.scheme}://***@{host}{parts.path}"
 
 
+_FOLDER = re.compile(r"(?![A-Za-z][-+.0-9A-Za-z]*:)[^\x00-\x1f\x7f\ud800-\udfff]+")
+
+
+def is_folder_path(text: str) -> bool:
+    """Whether it names a folder as it is: nothing in it is a URL's."""
+    return _FOLDER.fullmatch(text) is not None
+
+
 def cold_url(value: object) -> str:
     """A folder, as a path or as `file://`."""
+    if isinstance(value, str) and is_folder_path(value):
+        return value
     text, scheme = _url(value, "file:///var/lib/meshcache/cold")
     if scheme in ("s3", "gs", "az", "azure", "abfs", "abfss", "http", "https"):
         raise ValueError(f"{scheme}://: not supported yet; give a folder or a file:// URL")
-    if scheme not in ("", "file") or (scheme == "file" and not text.startswith("file:///")):
+    if not text.startswith(("file:///", "file://localhost/")):
         raise ValueError("expected a folder or a URL such as file:///var/lib/meshcache/cold")
     return text
 
