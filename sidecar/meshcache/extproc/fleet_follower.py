@@ -230,7 +230,11 @@ class FleetFollower:
             missing.append(self._lost_rule("nobody"))
         if missing:
             await self._fleet.publish(missing)
-            self._log.warning("the store had lost purges; they have been made known again", rules=len(missing))
+            if state.fleet:
+                self._log.warning("the store had lost purges; they have been made known again", rules=len(missing))
+            else:
+                # As far as this pod knows there never were any: it may be the first one.
+                self._log.info("the log of the fleet's purges begins")
 
     async def _take(self, news: Sequence[tuple[int, Rule | None]]) -> None:
         """Put rules of other pods in effect here."""
