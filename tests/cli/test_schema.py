@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import sys
 
 import pytest
 
@@ -29,6 +32,16 @@ def test_a_kind_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(capsys, "--kind", "CachePolice")
     assert (status, out) == (2, "")
     assert err == "meshcache: --kind: there is no kind 'CachePolice' (did you mean CachePolicy?)\n"
+
+
+def test_a_disk_that_is_full(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    status, _, err = run(capsys)
+    assert (status, err) == (1, "meshcache: No space left on device\n")
 
 
 def test_help_shows_how_an_editor_finds_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ gRPC and Envoy's configuration to load.
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 from importlib import import_module
@@ -109,6 +110,8 @@ _WORDS: Final = (
 )
 """What the libraries behind wrong usage say, and what is said here."""
 
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
 
 def _without_types(command: object) -> None:
     """Leave types of Python, such as `<list[Path]>`, out of what help says of arguments."""
@@ -163,6 +166,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Wrong usage; typer would show it in three lines by itself.
         typer.echo(f"meshcache: {_told(error, path)}", err=True)
         sys.exit(2)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        # Of what is printed, most often: into a file, say.
+        typer.echo(f"meshcache: {error.strerror}", err=True)
+        sys.exit(1)
     except typer.Abort:
         sys.exit(130)
     sys.exit(status if isinstance(status, int) else 0)
