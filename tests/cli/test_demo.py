@@ -49,7 +49,7 @@ async def test_a_short_demonstration_beside_another_meshcache() -> None:
         with contextlib.suppress(OSError):  # taken already: as good
             held.enter_context(socket.create_server(("127.0.0.1", 9464)))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "meshcache", "demo", "ab", "--json", "--rate", "60"),
+            *(sys.executable, "-m", "meshcache", "demo", "ab", "--json", "--rate", "30"),
             *("--seconds", "5", "--warmup", "1", "--after", "5"),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -142,7 +142,7 @@ def test_serve_hands_it_out_until_it_is_told_to_stop() -> None:
             assert answer.headers["etag"] == f'"{hashlib.sha256(expected).hexdigest()}"'
             assert httpx.get(url.replace("wasm/meshcache.wasm", "healthz"), trust_env=False).text == "ok\n"
             process.terminate()
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
 

@@ -112,7 +112,7 @@ async def start(*arguments: str) -> tuple[asyncio.subprocess.Process, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "meshcache.demo.origin", *arguments, stdout=asyncio.subprocess.PIPE
     )
-    line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+    line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
     return process, line.split()[-1] if line else ""
 
 
@@ -120,13 +120,13 @@ async def start(*arguments: str) -> tuple[asyncio.subprocess.Process, str]:
 async def test_the_process_serves_many_at_once_and_ends_on_a_signal():
     process, url = await start("--port", "0", "--latency-ms", "50")
     try:
-        async with httpx.AsyncClient(timeout=30) as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             answers = await asyncio.gather(*(client.get(f"{url}/v1/images/{n}/labels") for n in range(100)))
         assert {answer.status_code for answer in answers} == {200}
         assert {int(answer.headers["x-origin-request"]) for answer in answers} == set(range(1, 101))
     finally:
         os.kill(process.pid, signal.SIGTERM)
-    await asyncio.wait_for(process.wait(), 10)
+    await asyncio.wait_for(process.wait(), 60)
 
 
 async def test_a_taken_port_is_one_line():
@@ -137,7 +137,7 @@ async def test_a_taken_port_is_one_line():
             *("-m", "meshcache.demo.origin", "--port", url.rpartition(":")[2]),
             stderr=asyncio.subprocess.PIPE,
         )
-        _, stderr = await asyncio.wait_for(second.communicate(), 30)
+        _, stderr = await asyncio.wait_for(second.communicate(), 60)
         assert second.returncode == 1
         assert stderr.count(b"\n") == 1
         assert b"Address already in use" in stderr
