@@ -39,6 +39,17 @@ async def test_what_a_header_does_to_an_answer_stays_with_who_sent_it(mesh, orig
     assert origin.count(path) > before
 
 
+async def test_an_underscore_makes_no_difference(mesh, origin, path):
+    async def step(asked, wire: Wire):
+        found = {name.replace("_", "-"): value for name, value in asked.fields}
+        await wire.send(reply(200, [FRESH], found.get("x-original-url", "mine").encode()))
+
+    origin.script(path, step)
+    for name in ("x_original_url", "X_Original-Url", "x-original_url"):
+        assert (await mesh.get(path, {name: "evil"})).text == "evil"
+        assert (await mesh.get(path)).text == "mine"
+
+
 async def test_a_header_sent_twice_is_not_the_one_sent_once(mesh, origin, path):
     reflects(origin, path, "x-original-url")
     await mesh.get(path, [("x-original-url", "/a"), ("x-original-url", "/evil")])

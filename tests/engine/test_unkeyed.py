@@ -39,6 +39,76 @@ async def test_what_one_client_makes_of_the_target_is_his_alone(tmp_path: Path, 
         assert (await cache.get("/a", {name: evil})).decision == "hit"
 
 
+SPELLED = ("x-forwarded_host", "x_forwarded-host", "x_forwarded_host", "script_name", "x_http_destinationurl")
+
+
+def as_variables(*names: str):
+    """An origin that gets fields as variables, in whose names `-` and `_` are one, and believes the last one."""
+
+    def answer(request: Request) -> Reply:
+        found = {name.replace("-", "_"): value for name, value in request.headers}
+        seen = [f"{name}={found[name.replace('-', '_')]}" for name in names if name.replace("-", "_") in found]
+        return Reply(200, (FRESH,), "; ".join(seen).encode() or b"clean")
+
+    return answer
+
+
+@pytest.mark.parametrize("name", SPELLED)
+async def test_no_more_is_it_given_to_others_for_an_underscore(tmp_path: Path, name: str) -> None:
+    usual = name.replace("_", "-")
+    async with Rig(tmp_path, policies()) as cache:
+        cache.origin.does("/a", as_variables(usual))
+        assert (await cache.get("/a", {name: "evil"})).body.decode() == f"{usual}=evil"
+        assert (await cache.get("/a")).body == b"clean"
+        assert (await cache.get("/a", {usual: "good"})).body.decode() == f"{usual}=good"
+        assert (await cache.get("/a", {usual: "good", name: "evil"})).body.decode() == f"{usual}=evil"
+        assert (await cache.get("/a", {usual: "good"})).body.decode() == f"{usual}=good"
+        # To other origins the two are different fields: neither stands for the other.
+        assert (await cache.get("/a", {usual: "evil"})).decision == "miss"
+        assert (await cache.get("/a", {name: "evil"})).decision == "hit"
+
+
+@pytest.mark.parametrize("key", ["headers: [x-of-mine]", "partition: [{header: x-of-mine}]"])
+async def test_an_underscore_does_not_lead_past_the_key(tmp_path: Path, key: str) -> None:
+    async with Rig(tmp_path, policies(key=key)) as cache:
+        cache.origin.does("/a", as_variables("x-of-mine"))
+        assert (await cache.get("/a", {"x_of-mine": "1"})).body == b"x-of-mine=1"
+        assert (await cache.get("/a")).body == b"clean"
+        assert (await cache.get("/a", {"x-of-mine": "1"})).decision == "miss"
+
+
+async def test_an_underscore_does_not_lead_past_vary(tmp_path: Path) -> None:
+    def answer(request: Request) -> Reply:
+        reply = as_variables("accept-language")(request)
+        return Reply(200, (*reply.headers, ("vary", "accept-language")), reply.body)
+
+    async with Rig(tmp_path, policies()) as cache:
+        cache.origin.does("/a", answer)
+        assert (await cache.get("/a", {"accept_language": "fr"})).body == b"accept-language=fr"
+        assert (await cache.get("/a")).body == b"clean"
+        assert (await cache.get("/a", {"accept_language": "fr"})).decision == "hit"
+
+
+async def test_an_underscore_does_not_lead_past_strip(tmp_path: Path) -> None:
+    async with Rig(tmp_path, policies(key="strip: [x-evil-host]")) as cache:
+        cache.origin.does("/a", as_variables("x-evil-host"))
+        assert (await cache.get("/a", {"x_evil_host": "1", "x-evil_host": "2"})).body == b"clean"
+        assert (await cache.get("/a")).decision == "hit"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("x_http_method_override", "method"), ("x-method_override", "method"), ("if_match", "precondition")],
+)
+async def test_an_underscore_does_not_make_a_request_an_ordinary_one(tmp_path: Path, name: str, reason: str) -> None:
+    async with Rig(tmp_path, policies()) as cache:
+        cache.origin.says("/a", cache_control="max-age=60")
+        await cache.get("/a")
+        got = await cache.get("/a", {name: "DELETE"})
+        assert (got.decision, got.reason) == ("bypass", reason)
+        assert (await cache.get("/a")).decision == ("miss" if reason == "method" else "hit")
+
+
 async def test_a_field_that_the_policy_strips_never_reaches_the_origin(tmp_path: Path) -> None:
     names = "[X-Forwarded-Host, x-original-url, x-evil, cookie]"
     async with Rig(tmp_path, policies(key=f"strip: {names}")) as cache:

@@ -286,7 +286,17 @@ const kinds = struct {
             if (mem.equal(entry[0], name)) return entry[1];
         }
         const internal = tag >> 8 & 0xFF == 'x' and name.len > 12 and name[2] == 'm' and mem.equal(name[0..12], "x-meshcache-");
-        return if (internal) .internal else .other;
+        if (internal) return .internal;
+        return if (mem.find(name, '_', 0) == null) .other else spelled(name);
+    }
+
+    /// An origin may take it for the field that has `-` for each `_` (rfc/spelling.py): what that means, the sidecar knows.
+    noinline fn spelled(name: []const u8) Kind {
+        var memory: [32]u8 = undefined;
+        if (name.len > memory.len) return .judged;
+        const meant = memory[0..name.len];
+        for (name, meant) |byte, *made| made.* = if (byte == '_') '-' else byte;
+        return if (of(tagOf(meant), meant) == .special) .special else .judged;
     }
 };
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from meshcache.decisions import BypassReason
 from meshcache.engine.paths import ambiguous
 from meshcache.message import LONGEST_AUTHORITY
+from meshcache.rfc.spelling import spellings
 
 if TYPE_CHECKING:
     from meshcache.message import Request
 
-_METHOD_OVERRIDES = ("x-http-method-override", "x-http-method", "x-method-override")
-_PRECONDITIONS = ("if-match", "if-unmodified-since")
+_OVERRIDES = ("x-http-method-override", "x-http-method", "x-method-override")
+_METHOD_OVERRIDES = (*_OVERRIDES, *sorted(spellings(_OVERRIDES).difference(_OVERRIDES)))
+_PRECONDITIONS = spellings(("if-match", "if-unmodified-since"))
 _MINDED = frozenset({"upgrade", "content-type", *_METHOD_OVERRIDES, *_PRECONDITIONS})
 """All fields by which a request may not be looked up."""
 

@@ -20,6 +20,7 @@ from meshcache.policy.arm_reasons import ArmReason, arm_reasons, peer_of, untrus
 from meshcache.policy.identity import named
 from meshcache.policy.reasons import PassedOver, route_reasons
 from meshcache.policy.snapshot import SCORE_HEADER, parse_score
+from meshcache.rfc.spelling import among
 
 if TYPE_CHECKING:
     from meshcache.engine.key import CacheKey
@@ -107,7 +108,7 @@ def _chosen(snapshot: Snapshot, request: Request) -> tuple[Selection, CacheKey |
     border = snapshot.identities.border(request, spec)
     if border is None:
         return selection, None
-    asked = replace(request, headers=request.headers.without(spec.strip))
+    asked = replace(request, headers=request.headers.without(among(request.headers.names, spec.strip)))
     if selection.by_key is None:
         key = cache_key(asked, spec, namespace=selection.namespace, revision=revision, border=border.parts)
         return selection, key
@@ -172,8 +173,8 @@ def _shown(snapshot: Snapshot, request: Request) -> str:
 def _key(snapshot: Snapshot, policy: Policy, request: Request, key: CacheKey | None) -> dict[str, str]:
     spec, revision = policy.key, snapshot.revision(request)
     parts = {"revision": revision or "(none)"} | _border(snapshot, spec, request)
-    stripped = request.headers.names & spec.strip
-    request = replace(request, headers=request.headers.without(spec.strip))
+    stripped = among(request.headers.names, spec.strip)
+    request = replace(request, headers=request.headers.without(stripped))
     path, _, query = request.path.partition("?")
     if spec.host:
         parts |= {"scheme": request.scheme, "host": request.authority.lower()}

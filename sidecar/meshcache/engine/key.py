@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from meshcache.engine.pools import DIGEST_BYTES, pool_of
 from meshcache.message import split_authority
 from meshcache.policy.shares import pool_id
+from meshcache.rfc.spelling import lookalikes, spellings
 from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ RETARGETING = frozenset(
 any client can send. They tell answers apart under every policy that does not keep them from the origin, lest what one
 client has made of the target is given to another."""
 
-_RETARGETING_BUT_PROTO = RETARGETING - {"x-forwarded-proto"}
+RETARGETING_SPELLED = spellings(RETARGETING)
+"""The same, and all that an origin may take for one of them."""
+_RETARGETING_BUT_PROTO = RETARGETING_SPELLED - {"x-forwarded-proto"}
 
 _DEFAULT_PORT = {"http": "80", "https": "443"}
 
@@ -143,7 +146,7 @@ def _extra(request: Request, spec: KeySpec, border: tuple[bytes, ...]) -> tuple[
         return ()
     extra = [*border]
     if spec.partition_headers:
-        extra += [_present(headers.get(name)) for name in spec.partition_headers]
+        extra += [_present(_exactly(name, headers)) for name in spec.partition_headers]
     if spec.headers:
         extra += [_present(value) for _, value in selecting_values(spec.headers, headers)]
     if spec.cookies:
@@ -288,7 +291,7 @@ def retargeting(headers: Headers, scheme: str) -> list[tuple[str, str]]:
     if headers.names.isdisjoint(_RETARGETING_BUT_PROTO) and headers.get("x-forwarded-proto") == scheme:
         # As a rule: Envoy sets it on every request.
         return said
-    for name in sorted(headers.names & RETARGETING):
+    for name in sorted(headers.names & RETARGETING_SPELLED):
         value = headers.get(name) or ""
         if name == "forwarded":
             # Who the client is (`for`, `by`) tells no answers apart. Quotes are not minded, as some do not mind them.
@@ -370,6 +373,12 @@ def _first_of_resource(host: str) -> bytes:
 
 def _resource_id(first: bytes, target: bytes) -> bytes:
     return blake2b(first + target, digest_size=16).digest()
+
+
+def _exactly(name: str, headers: Headers) -> str | None:
+    """The value of `name`, with those that the origin may have taken for it."""
+    value, others = headers.get(name), lookalikes(name, headers)
+    return f"{'-' if value is None else '+' + value}{others}" if others else value
 
 
 def _present(value: str | None) -> bytes:

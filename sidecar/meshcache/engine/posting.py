@@ -15,6 +15,7 @@ from meshcache.engine.lookup import Lookup
 from meshcache.policy.identity import OPEN
 from meshcache.rfc.freshness import explicit_lifetime
 from meshcache.rfc.invalidation import is_target
+from meshcache.rfc.spelling import among
 from meshcache.rfc.targeted import response_directives
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def post_lookup(stack: TierStack, snapshot: Snapshot | None, request: Request, n
         return None
     selection = snapshot.select(asked)
     policy = selection.policy
-    if policy is None or "GET" not in policy.key.methods or policy.key.strip & request.headers.names:
+    if policy is None or "GET" not in policy.key.methods or among(request.headers.names, policy.key.strip):
         return None
     border = snapshot.identities.border(request, policy.key) if policy.key.partitioned else OPEN
     if border is None:

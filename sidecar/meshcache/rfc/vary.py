@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from meshcache.rfc.fields import is_token, split_commas, split_list
 from meshcache.rfc.negotiation import NEGOTIATED, canonical
+from meshcache.rfc.spelling import lookalikes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,10 +57,14 @@ def normalise(name: str, value: str) -> str:
 
 
 def selecting_values(names: Iterable[str], request_headers: Headers) -> Selecting:
-    """What `request_headers` say to each of `names`. A field that is absent differs from an empty one."""
+    """What `request_headers` say to each of `names`. A field that is absent differs from an empty one.
+
+    So does one beside another that the origin may have taken for it.
+    """
     return tuple((name, _value(name, request_headers)) for name in names)
 
 
 def _value(name: str, headers: Headers) -> str | None:
-    value = headers.get(name)
-    return None if value is None else normalise(name, value)
+    value, others = headers.get(name), lookalikes(name, headers)
+    said = None if value is None else normalise(name, value)
+    return f"{'-' if said is None else '+' + said}{others}" if others else said

@@ -21,6 +21,7 @@ from meshcache.engine.refresh.rules import POPULAR
 from meshcache.policy.identity import OPEN
 from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.invalidation import is_unsafe
+from meshcache.rfc.spelling import among
 from meshcache.rfc.targeted import capability
 from meshcache.rfc.validation import add_validators
 
@@ -177,9 +178,9 @@ def _open(state: State) -> Lookup | Forward:
 def _strip(state: State, names: frozenset[str]) -> None:
     """From here on see the request as the origin will: without the fields that the policy keeps from it."""
     request = state.request
-    state.stripped = tuple(sorted(request.headers.names & names))
+    state.stripped = tuple(sorted(among(request.headers.names, names)))
     if state.stripped:
-        request.headers = request.headers.without(names)
+        request.headers = request.headers.without(frozenset(state.stripped))
 
 
 def _decide(state: State, lookup: Lookup, candidate: Candidate | None) -> Answer | Forward | Wait:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from meshcache.engine.key import RETARGETING
+from meshcache.engine.key import RETARGETING_SPELLED
 from meshcache.engine.ports import RefreshRequest
 from meshcache.message import Headers
+from meshcache.rfc.spelling import meant
 from meshcache.rfc.targeted import capability
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _OF_A_RANGE = frozenset({"if-range", "range"})
 _NEGOTIATION = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 """Sent besides what the response is known to vary on: they describe the client, never who he is."""
 
-_ALWAYS_SENT = _NEGOTIATION | RETARGETING
+_ALWAYS_SENT = _NEGOTIATION | RETARGETING_SPELLED
 _NEVER_SENT = CREDENTIALS | _OF_A_RANGE
 
 POPULAR: Final = 2
@@ -79,7 +80,7 @@ def refresh_request(
     fields = [
         item
         for item in request.headers.fields
-        if (item[0] in _ALWAYS_SENT or item[0] in wanted) and item[0] not in _NEVER_SENT
+        if (item[0] in _ALWAYS_SENT or item[0] in wanted or meant(item[0]) in wanted) and item[0] not in _NEVER_SENT
     ]
     offered = capability(request.headers, targets)
     if offered is not None:
