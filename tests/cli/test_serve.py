@@ -3,6 +3,8 @@
 import os
 import signal
 import stat
+import subprocess
+import sys
 import time
 
 import grpc
@@ -209,3 +211,27 @@ def test_a_tier_that_is_given_up_makes_the_status_not_well(place):
     shown = place.run("status", "--data", "data")
     assert shown.wait() == 1
     assert "condition TiersReachable is false" in shown.stdout
+
+
+EARLY = """
+import os, signal
+from meshcache.cli import main
+from meshcache.observe import logs
+
+configure = logs.configure
+
+def interrupted(*arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    configure(*arguments)
+
+logs.configure = interrupted
+main(["serve", "--data", "data", "--metrics-listen", "127.0.0.1:0"])
+"""
+
+
+def test_ctrl_c_before_anything_has_begun(place):
+    ended = subprocess.run(
+        [sys.executable, "-c", EARLY], cwd=place.folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+    assert not (place.data / "run" / "admin.sock").exists()

@@ -139,8 +139,12 @@ def check_ranges(networks: tuple[str, ...]) -> None:
 
 async def run_sidecar(options: SidecarOptions) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit status; what kept it from starting is said on stderr."""
+    stop = asyncio.Event()
+    # Before anything else: asyncio would answer Ctrl-C by cancelling this in the middle of whatever it does.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     logs.configure(options.log_level, options.log_format)
-    sidecar = _Sidecar(options)
+    sidecar = _Sidecar(options, stop)
     sidecar.handle_signals()
     try:
         await sidecar.start()
@@ -229,10 +233,10 @@ class _Experiments:
 
 
 class _Sidecar:
-    def __init__(self, options: SidecarOptions) -> None:
+    def __init__(self, options: SidecarOptions, stop: asyncio.Event) -> None:
         self._options = options
         self._log = logs.get_logger()
-        self._stop = asyncio.Event()
+        self._stop = stop
         self._lock = FolderLock(options.data / "serve.lock")
         self._supervisor = Supervisor(
             options.for_supervisor(), FolderSource(options.policies), str(options.policies), self._log
