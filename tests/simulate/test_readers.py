@@ -117,8 +117,24 @@ def test_tables() -> None:
     assert [request.time for request in requests] == [BEGINNING, BEGINNING + 0.25]
     with pytest.raises(TraceError, match="no column for the URL"):
         read("a,b\n1,2\n", Format.CSV)
+    with pytest.raises(TraceError, match="no column for the URL"):
+        read("ts,endpoint,size\n1700000000,/a,5\n")
     with pytest.raises(TraceError, match="header field that cannot be"):
         read("url,header:a b\n/x,1\n", Format.CSV)
+
+
+def test_columns_may_be_quoted_and_one_is_enough() -> None:
+    requests, bad, form = read('"time","url"\n"1700000000","/a ""b"""\n"1700000001","/c"\n')
+    assert (form, bad.count) == (Format.CSV, 0)
+    assert [request.path for request in requests] == ['/a "b"', "/c"]
+    requests, bad, form = read("url\n/a\n")
+    assert (form, [request.path for request in requests]) == (Format.CSV, ["/a"])
+
+
+def test_a_quotation_mark_that_is_not_closed_spoils_its_own_line_only() -> None:
+    requests, bad, _ = read('time,url\n1700000000,"/a\n1700000001,/b\n1700000002,"/c"d\n1700000003,/"e"\n')
+    assert [request.path for request in requests] == ["/b", '/"e"']
+    assert [number for number, _ in bad.first] == [2, 4]
 
 
 def test_urls_of_other_scripts_stay_apart_whatever_the_form() -> None:

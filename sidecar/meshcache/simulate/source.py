@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import csv
 import gzip
 import importlib
 import io
@@ -18,7 +19,7 @@ from meshcache.simulate.fields import places
 from meshcache.simulate.lines import BadLines
 from meshcache.simulate.logs import COMMON, ENVOY, read_common, read_envoy, read_json
 from meshcache.simulate.order import in_order, spread
-from meshcache.simulate.tables import RECORD, read_keys, read_oracle, read_table
+from meshcache.simulate.tables import RECORD, cells, read_keys, read_oracle, read_table
 from meshcache.simulate.trace import TraceError
 
 if TYPE_CHECKING:
@@ -178,12 +179,20 @@ def recognised(start: bytes, path: Path) -> Format:
     for form, pattern in ((Format.COMMON, COMMON), (Format.ENVOY, ENVOY)):
         if any(pattern.match(line) for line in lines):
             return form
-    for form, separator in ((Format.TSV, "\t"), (Format.CSV, ",")):
-        if separator in first and places(first.split(separator)).keys() & {"target", "request"}:
-            return form
+    if "\t" in first and _is_header(first.split("\t")):
+        return Format.TSV
+    with contextlib.suppress(csv.Error):
+        if _is_header(cells(first)):
+            return Format.CSV
     if all(len(line.split()) == 1 for line in lines):
         return Format.KEYS
     raise TraceError(f"{path}: the trace's format is not known; name it with --format ({', '.join(Format)})")
+
+
+def _is_header(columns: list[str]) -> bool:
+    named = places(columns).keys()
+    # With two other names it is a table, too: that none is that of the URL is told when it is read.
+    return bool(named & {"target", "request"}) or len(named) > 1
 
 
 def _is_oracle(start: bytes) -> bool:

@@ -63,24 +63,17 @@ def _rows(stream: BinaryIO, separator: str, bad: BadLines) -> Iterator[tuple[int
         # No quotes: a quotation mark in a URL is one.
         yield from ((number, text.split("\t")) for number, text in numbered)
         return
-    at = 0
-
-    def texts() -> Iterator[str]:
-        nonlocal at
-        for number, text in numbered:
-            at = number
-            yield text
-
-    reader = csv.reader(texts(), delimiter=separator)
-    while True:
+    for number, text in numbered:
         try:
-            row = next(reader)
-        except StopIteration:
-            return
+            yield number, cells(text)
         except csv.Error as error:
-            bad.add(at, str(error))
-            continue
-        yield at, row
+            bad.add(number, str(error))
+
+
+def cells(line: str) -> list[str]:
+    """The fields of a line of CSV. Raises `csv.Error`."""
+    # Line by line, since else one quotation mark that is not closed would take all lines up to the next one with it.
+    return next(csv.reader((line,), strict=True))
 
 
 def read_keys(stream: BinaryIO, host: str, bad: BadLines, *, rate: float) -> Iterator[TraceRequest]:
