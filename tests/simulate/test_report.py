@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from worlds import asked
 
@@ -150,6 +150,7 @@ def test_a_timeline_forgets_no_request(times: list[float]) -> None:
     st.lists(st.tuples(st.floats(1, 1e12), st.floats(0, 1)), max_size=20),
     st.booleans(),
 )
+@example([(1.0, 5e-324)], False)
 def test_every_chart_is_well_formed_and_within_its_frame(points: list[tuple[float, float]], logarithmic: bool) -> None:
     chart = line_chart(
         "c", "a < b", "says & what", Axis("x", shown_bytes, logarithmic), Axis("y", str), [Series("s", points, 0)]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 720, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 14, 46
 _TICKS: Final = 6
+_LEAST: Final = 1e-100
+"""Differences below it are none: a part of such a one may be too small for a number."""
 STYLES: Final = 6
 """How many lines a page's style tells apart."""
 
@@ -48,7 +50,7 @@ class _Scale:
         low, high = min(values), max(values)
         if axis.logarithmic:
             low = max(low, 1e-9)
-        elif high <= low:
+        elif high - low < _LEAST:
             high = low + 1.0
         if high <= low:
             high = low * 2
