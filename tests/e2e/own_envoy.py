@@ -16,6 +16,9 @@ from meshcache.envoy.bootstrap import BootstrapOptions
 from meshcache.envoy.clusters import Origin
 from meshcache.envoy.process import EnvoyProcess
 
+MESSAGE_TIMEOUT = 2.0
+"""Seconds that Envoy waits for the sidecar: as long as it is told to under policies that let requests wait."""
+
 
 def mesh_under(policies: str, folder: Path, origin: str = "") -> Mesh:
     """A sidecar that is to be served in `folder` under these policies."""
@@ -32,7 +35,7 @@ def options_beside(mesh: Mesh, origin: Origin, **more: Any) -> BootstrapOptions:
         worker_sockets=(mesh.data / "run" / "worker-0.sock",),
         refresh_socket=mesh.folder / "refresh.sock",
         admin=mesh.folder / "envoy-admin.sock",
-        **more,
+        **{"message_timeout": MESSAGE_TIMEOUT} | more,
     )
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 import pytest_asyncio
 from hot_mesh import Crowd
-from own_envoy import sidecar_under
+from own_envoy import MESSAGE_TIMEOUT, sidecar_under
 from policy_sets import POLICIES
 from running_mesh import eventually, verdict
 from test_front_filters import ALICE, MALLORY, only_alice
@@ -37,7 +37,7 @@ def options_for(folder, origin, **more):
         refresh_socket=folder / "refresh.sock",
         admin=folder / "envoy-admin.sock",
         concurrency=2,
-        **{"wasm": built_filter()} | more,
+        **{"wasm": built_filter(), "message_timeout": MESSAGE_TIMEOUT} | more,
     )
 
 

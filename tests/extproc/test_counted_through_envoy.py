@@ -143,6 +143,11 @@ def sums(totals, name):
     return {arm: int(getattr(found, name).sum()) for arm, found in zip(ARMS, totals.arms, strict=True)}
 
 
+def slow_ones(totals):
+    """How many took as long as the slow ones of the origin, or a busy machine."""
+    return sum(int(arm.latency.counts[bin_of(0.9 * SLOW) :].sum()) for arm in totals.arms)
+
+
 async def agree(read, users, origin):
     """The totals, once all requests are counted; they say what users and origin have seen."""
     for _ in range(1000):
@@ -171,6 +176,8 @@ async def test_the_ledger_says_what_users_have_seen(bench):
         worker_sockets=(folder / "worker-0.sock", folder / "worker-1.sock"),
         refresh_socket=folder / "refresh.sock",
         admin=folder / "envoy-admin.sock",
+        # Of what the sidecar has not seen nothing is counted, and a busy machine may take long.
+        message_timeout=5.0,
     )
     async with EnvoyProcess(options, folder) as envoy:
         users = Users(await envoy.listen_port())
@@ -189,7 +196,7 @@ async def test_the_ledger_says_what_users_have_seen(bench):
             await visit(user)
         assert sum(users.requests.values()) >= 96
         assert sum(users.hits.values()) > 40
-        await agree(totals, users, origin)
+        slow_before = slow_ones(await agree(totals, users, origin))
         bytes_before = sum(sums(await totals(), "origin_bytes").values())
         assert bytes_before == 10 * origin.asked
 
@@ -199,15 +206,13 @@ async def test_the_ledger_says_what_users_have_seen(bench):
         # What is not stored is timed until the client has all of it.
         for user in range(4):
             await users.ask(f"user-{user}", f"/slow/{user}")
-        found = await agree(totals, users, origin)
-        slow = sum(int(arm.latency.counts[bin_of(0.9 * SLOW) :].sum()) for arm in found.arms)
-        assert slow == 4
+        assert slow_ones(await agree(totals, users, origin)) == slow_before + 4
 
         # The origin breaks off, and a client leaves: one request each, and no error.
         with pytest.raises(httpx.RemoteProtocolError):
             await users.client.get("/cut/1", headers={"x-user-id": "user-0"})
-        with contextlib.suppress(httpx.ReadTimeout):
-            await users.client.get("/slow/left", headers={"x-user-id": "user-0"}, timeout=SLOW / 3)
+        async with users.client.stream("GET", "/slow/left", headers={"x-user-id": "user-0"}):
+            pass
         users.requests[users.arms["user-0"]] += 2
         await agree(totals, users, origin)
 
