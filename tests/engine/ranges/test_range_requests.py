@@ -103,6 +103,17 @@ async def test_nothing_that_could_be_sent(tmp_path: Path) -> None:
         assert (await rig.get("/empty", {"range": "bytes=-5"})).status == 200
 
 
+async def test_a_page_of_another_origin_may_see_that_there_are_no_such_bytes(tmp_path: Path) -> None:
+    cors = {"access-control-allow-origin": "*", "access-control-expose-headers": "content-range", "x-own": "1"}
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", BODY, headers=TYPE | cors | {"content-language": "de", "content-disposition": "inline"})
+        await rig.get()
+        got = await rig.get(headers={"range": "bytes=2048-", "origin": "https://a.example"})
+        assert (got.status, got.decision) == (416, "hit")
+        assert cors.items() <= dict(got.headers).items()
+        assert [name for name, _ in got.headers if name.startswith("content-")] == ["content-range"]
+
+
 async def test_head_and_other_statuses_have_no_ranges(tmp_path: Path) -> None:
     async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s, negative: [{status: 404, ttl: 60s}]}")) as rig:
         rig.origin.says("/a", BODY)

@@ -24,8 +24,17 @@ if TYPE_CHECKING:
     from meshcache.message import Headers, Request, Response
     from meshcache.rfc.ranges import ContentRange, RangeSpec
 
-# What a client needs of a stored response to see that it has no such range.
-_OF_A_416 = frozenset({"cache-control", "date", "etag", "expires", "last-modified", "vary"})
+# They describe the content that a 416 does not have. All others are of the resource, such as those by which a browser
+# lets a page of another origin see the answer.
+_NOT_IN_A_416 = OF_ONE_CONTENT | {
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-location",
+    "content-type",
+    "digest",
+    "repr-digest",
+}
 
 
 def wanted_ranges(request: Request) -> tuple[RangeSpec, ...] | None:
@@ -78,7 +87,7 @@ def excerpt(stored: StoredResponse, wanted: tuple[RangeSpec, ...], if_range: str
         if total is None or (not total and any(spec.first is None and spec.last for spec in wanted)):
             # The last bytes of nothing: there is no range to name, and the whole is what was asked for.
             return None
-        kept = [field for field in stored.fields if field[0] in _OF_A_416]
+        kept = [field for field in stored.fields if field[0] not in _NOT_IN_A_416]
         return Excerpt(416, (*kept, ("content-range", format_unsatisfied(total))), b"")
     # All that describes the representation stays, also for a client that has told by `if-range` that he knows it: a
     # compressor or an inspecting filter on the way judges the content by those fields.
