@@ -281,8 +281,13 @@ def times(requests: Iterable[TraceRequest]) -> list[float]:
     return [request.time for request in requests]
 
 
-@given(st.lists(st.integers(0, 250), max_size=60))
-def test_requests_come_out_in_order(seconds: list[int]) -> None:
+def test_a_log_of_milliseconds_is_not_spread_beyond_the_next_request() -> None:
+    requests, _, _ = read("time,url\n" + "".join(f"{100000000 + part},/x\n" for part in (0.0, 0.0, 0.25, 0.5, 1.0)))
+    assert [when - 1e8 for when in times(requests)] == [0.0, 0.125, 0.25, 0.5, 1.0]
+
+
+@given(st.lists(st.one_of(st.integers(0, 250), st.integers(0, 20).map(lambda tenth: tenth / 10)), max_size=60))
+def test_requests_come_out_in_order(seconds: list[float]) -> None:
     table = "time,url\n" + "".join(f"{100000000 + second},/x\n" for second in seconds)
     requests, bad, _ = read(table, Format.CSV)
     assert times(requests) == sorted(times(requests))

@@ -64,20 +64,24 @@ def _first(waiting: deque[TraceRequest], late: list[tuple[float, int, TraceReque
 
 
 def spread(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
-    """The same, those of one whole second spread evenly over it, so that they do not seem to come at once."""
+    """The same, those of one whole second spread evenly over it, so that they do not seem to come at once.
+
+    A log that knows more than seconds has requests of whole ones, too: those are spread up to the next request.
+    """
     second: list[TraceRequest] = []
     for request in requests:
         if second and request.time != second[0].time:
-            yield from _spread_out(second)
+            yield from _spread_out(second, request.time)
             second = []
         if second or request.time.is_integer():
             second.append(request)
         else:
             yield request
-    yield from _spread_out(second)
+    yield from _spread_out(second, float("inf"))
 
 
-def _spread_out(second: list[TraceRequest]) -> Iterable[TraceRequest]:
+def _spread_out(second: list[TraceRequest], following: float) -> Iterable[TraceRequest]:
     if len(second) < 2:
         return second
-    return (replace(request, time=request.time + place / len(second)) for place, request in enumerate(second))
+    apart = min(1.0, following - second[0].time) / len(second)
+    return (replace(request, time=request.time + place * apart) for place, request in enumerate(second))
