@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 ADDRESS = "127.0.0.1"
 ASK, SKIP = ASK_STATE.encode(), SKIP_STATE.encode()
+_BODILESS = (204, 304)
+"""Statuses of answers that end with their head."""
 
 
 @dataclass
@@ -279,7 +281,7 @@ class Exchange:
         world = self.world
         world.serial += 1
         self.serial = str(world.serial)
-        self._body = body or f"answer {self.serial}".encode()
+        self._body = b"" if status in _BODILESS else body or f"answer {self.serial}".encode()
         head: Pairs = [(SERIAL.encode(), self.serial.encode()), (b"etag", b'"%d"' % world.serial), *fields]
         size = len(self._body) if length == -1 else length
         if size is not None:
@@ -294,7 +296,7 @@ class Exchange:
             head.append((marks.DROP.encode(), drop))
         invalid = self._invalid(head, status, forged=drop is not None)
         # Without a body the head is all.
-        self._bodiless = self.request.method == "HEAD" or status in (204, 304)
+        self._bodiless = self.request.method == "HEAD" or status in _BODILESS
         self.stream.respond_headers(status, head, end=self._bodiless)
         for labels in invalid:
             world.model.drop(labels)
