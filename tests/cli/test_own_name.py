@@ -37,6 +37,15 @@ def test_another_installation_is_found_by_the_name(program: Path, tmp_path: Path
     assert own_name() == ".venv/bin/meshcache"
 
 
+def test_a_folder_with_a_blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "my clone" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert own_name() == f"'{tmp_path}/my clone/python' -m meshcache"
+    (tmp_path / "my clone").mkdir()
+    (tmp_path / "my clone" / "meshcache").touch(0o755)
+    assert own_name() == f"'{tmp_path}/my clone/meshcache'"
+
+
 def test_a_script_that_is_found_by_its_name(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.touch(0o755)
     monkeypatch.setenv("PATH", str(program.parent))

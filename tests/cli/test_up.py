@@ -287,8 +287,9 @@ def test_warm_in_valkey(place, valkey):
 
 
 def test_an_origin_of_ones_own(place):
-    origin = place.run("up", *("--data", "origin", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"))
+    origin = place.run("up", *("--data", "the origin", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"))
     inner = base_url(origin.said("stop      Ctrl-C"))
+    assert " status --data 'the origin'\n" in origin.stdout, "what is printed can be copied into a shell"
     command, url = started(place, "--origin", inner)
     assert not [line for line in command.children().values() if ORIGIN[0] in line]
     assert get(url).json()["image"] == "cat"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 DEFAULT_DATA: Final = Path(".meshcache")
@@ -31,9 +32,9 @@ def own_name() -> str:
     """What to type, here and now, to call this installation's `meshcache`."""
     script = Path(sys.executable).with_name("meshcache")
     if not script.exists():
-        return f"{sys.executable} -m meshcache"
+        return f"{quote(sys.executable)} -m meshcache"
     found = shutil.which("meshcache")
     if found is not None and script.samefile(found):
         return "meshcache"
     here = Path.cwd()
-    return str(script.relative_to(here) if script.is_relative_to(here) else script)
+    return quote(str(script.relative_to(here) if script.is_relative_to(here) else script))

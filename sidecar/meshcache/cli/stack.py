@@ -7,6 +7,7 @@ import contextlib
 import signal
 import sys
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -312,17 +313,17 @@ class _Stack:
             hint = "twice: cache-status says what was done and why"
             if path is None:
                 path, hint = "/", "from the origin: no route caches a whole path so far"
-            tries = [(f"curl -i {base}{path}", hint)]
+            tries = [(f"curl -i {quote(base + path)}", hint)]
         else:
             target = f"a demo origin that takes {options.latency_ms} ms for each answer"
             path = "/v1/images/cat/labels"
             tries = [
-                (f"curl -i {base}{path}", "twice: the second is a hit, see cache-status"),
-                (f"curl -i -H 'x-canary: v2' {base}{path}", "the other arm of the experiment"),
-                (f"curl -i -X POST {base}{path}", "changes the labels; stored answers are dropped"),
+                (f"curl -i {quote(base + path)}", "twice: the second is a hit, see cache-status"),
+                (f"curl -i -H 'x-canary: v2' {quote(base + path)}", "the other arm of the experiment"),
+                (f"curl -i -X POST {quote(base + path)}", "changes the labels; stored answers are dropped"),
             ]
         width = max(len(command) for command, _ in tries)
-        data = "" if options.data == DEFAULT_DATA else f" --data {options.data}"
+        data = "" if options.data == DEFAULT_DATA else f" --data {quote(str(options.data))}"
         command = own_name()
         lines = [
             f"meshcache is ready on {base} in front of {target}",
@@ -334,7 +335,7 @@ class _Stack:
             f"metrics   http://{status.metrics_address}/metrics",
             f"status    {command} status{data}",
             *(f"arms      {command} experiment show{data} {name}" for name in status.policies.experiments[:1]),
-            f"purge     {command} purge{data} --url {base}{path}",
+            f"purge     {command} purge{data} --url {quote(base + path)}",
             "stop      Ctrl-C",
         ]
         if status.policies.refusal is not None:
