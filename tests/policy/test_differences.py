@@ -240,6 +240,22 @@ def test_configuration() -> None:
     assert found.consequences[2].text == "who a tenant is, is read from elsewhere: base begin empty"
 
 
+def test_a_configuration_that_comes_or_goes_changes_what_it_says() -> None:
+    config = f"{HEAD}CacheConfig\nmetadata: {{name: default}}\nspec: {{%s}}\n"
+    full = config % "budgets: {hot: 64Mi}, revision: {from: env, name: V}"
+    come, gone = change(compared((BASE,), (BASE, full)), "default"), change(compared((BASE, full), (BASE,)), "default")
+    assert (come.happened, gone.happened) == (Happened.ADDED, Happened.REMOVED)
+    assert effects(come) == effects(gone) == [Effect.AFTER_RESTART, Effect.COLD]
+    assert [one.field for one in come.fields] == ["budgets.hot", "revision.from", "revision.name"]
+    assert [(one.new, two.old) for one, two in zip(come.fields, gone.fields, strict=True)] == [
+        ("64Mi", "64Mi"),
+        ("env", "env"),
+        ("V", "V"),
+    ]
+    assert compared((BASE,), (BASE, config % "")).same
+    assert compared((BASE, full), (BASE, full.replace("name: default", "name: other"))).same
+
+
 def test_a_policy_that_nothing_uses() -> None:
     found = change(compared(ALL, (*ALL, CHILD.replace("name: child", "name: idle"))), "idle")
     assert (found.happened, effects(found)) == (Happened.ADDED, [Effect.UNUSED])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from meshcache.experiment.shares import moved_share
 from meshcache.policy.changes import FieldChange, field_changes, meaning
+from meshcache.policy.documents import Document, Position
 from meshcache.policy.examples import Moved, moved
 from meshcache.policy.hints import budget_warnings
 from meshcache.policy.models import KINDS
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from meshcache.policy.compile import PolicySet
     from meshcache.policy.compiled import Experiment, Policy, Route
-    from meshcache.policy.documents import Document
     from meshcache.policy.errors import PolicyError
     from meshcache.policy.models import Manifest
     from meshcache.policy.snapshot import Snapshot
@@ -105,6 +105,7 @@ _LIFETIMES: Final = (
     *("freshness.staleIfUnreachable", "freshness.heuristic", "tiers.hot.ttl", "tiers.warm.ttl", "tiers.cold.ttl"),
 )
 _RESTARTS: Final = ("stores.", "budgets.", "admin.")
+_CONFIG: Final = "CacheConfig"
 _Side = tuple["Document", "Manifest"]
 N = TypeVar("N", "Route", "Experiment")
 
@@ -115,7 +116,18 @@ def difference(old: PolicySet, new: PolicySet) -> Difference:
 
 
 def _by_name(policies: PolicySet) -> dict[tuple[str, str], _Side]:
-    return {(manifest.kind, manifest.metadata.name): (document, manifest) for document, manifest in policies.manifests}
+    # Of configurations there is one at most: its name tells it from no other one.
+    return {
+        (manifest.kind, "" if manifest.kind == _CONFIG else manifest.metadata.name): (document, manifest)
+        for document, manifest in policies.manifests
+    }
+
+
+def _silent(config: _Side) -> _Side:
+    """A configuration that says nothing, which is what holds where there is none."""
+    document, manifest = config
+    data = document.data | {"spec": {}}
+    return Document(document.file, data, values={(): Position(1, 1)}), type(manifest).model_validate(data)
 
 
 class _Comparison:
@@ -142,17 +154,20 @@ class _Comparison:
         if there is None:
             return None
         happened = Happened.ADDED if old is None else Happened.REMOVED if new is None else Happened.CHANGED
+        if kind == _CONFIG:
+            old, new = old or _silent(there), new or _silent(there)
         fields = tuple(field_changes(kind, old, new)) if old is not None and new is not None else ()
         consequences = tuple(self._consequences(kind, name, fields))
-        if happened is Happened.CHANGED and not fields:
+        if (happened is Happened.CHANGED or kind == _CONFIG) and not fields:
             if not consequences:
                 return None
             happened = Happened.REACHED
         used_by = tuple(self._users(name)) if kind == "CachePolicy" else ()
         if kind == "CachePolicy" and happened is not Happened.REMOVED and not used_by:
             consequences = (Consequence(Effect.UNUSED, "no route and no arm works by it"),)
-        at = there[0].place(("metadata", "name"))
-        return DocumentChange(kind, name, happened, at.file, at.position.line, fields, used_by, consequences)
+        document, manifest = there
+        file, (line, _) = document.place(("metadata", "name"))
+        return DocumentChange(kind, manifest.metadata.name, happened, file, line, fields, used_by, consequences)
 
     def _users(self, policy: str) -> Iterator[str]:
         for route in self._new.routes:
