@@ -15,6 +15,8 @@ from purge_races import Admin, Changing, race
 from running_mesh import Mesh, eventually, verdict
 from scripted_origin import reply
 
+from meshcache.engine.paths import as_handed_on
+
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 RACES = int(os.environ.get("PURGE_RACES", "50"))
@@ -119,6 +121,22 @@ async def test_a_url_is_purged_in_all_variants_and_arms(local, admin, origin, na
     assert result["entries"] == 4
     for headers in asked:
         assert not verdict(await local.get(path, headers)).hit
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["%7Ebob", "%41%2d%5A%5f%30%2F%25%40", "a/../b", "a/%2e%2E/b", "a/./b", "a//../b", "a/..", "a/b/.", "a\\b", "a//b"],
+    ids=lambda end: end.encode().hex(),
+)
+async def test_a_url_is_purged_as_clients_write_it(local, admin, origin, path, end):
+    written = f"{path}/{end}"
+    request = f"GET {written} HTTP/1.1\r\nhost: purged.example\r\nconnection: close\r\n\r\n".encode()
+    await local.raw(request)
+    assert origin.count(as_handed_on(written)) == 1
+    result = await admin.counted(await admin.purge(urls=[f"http://purged.example{written}"]))
+    assert (result["entries"], result["pending"]) == (1, [])
+    await local.raw(request)
+    assert origin.count(as_handed_on(written)) == 2
 
 
 async def test_a_soft_purge_has_the_origin_asked_once_more(local, admin, origin, path, name):

@@ -184,6 +184,8 @@ async def test_an_origin_that_knows_a_host_in_one_spelling_only_is_not_made_to_f
         ("location", "http://example.com/b", True),
         ("location", "http://EXAMPLE.com:80/b", True),
         ("content-location", "b", True),
+        ("location", "/%62", True),
+        ("content-location", "http://example.com/x/%2e%2e/b", True),
         ("location", "http://elsewhere.example/b", False),
         ("location", "https://example.com/b", False),
         ("location", "//elsewhere.example/b", False),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshcache.engine.paths import ambiguous, type_mismatch
+from meshcache.engine.paths import ambiguous, as_handed_on, type_mismatch
 
 
 @pytest.mark.parametrize(
@@ -153,3 +153,25 @@ def test_files_and_pages_under_their_own_names(path: str, content_type: str | No
 )
 def test_data_of_any_kind_is_no_style_sheet(content_type: str) -> None:
     assert type_mismatch("/me/x.css", content_type)
+
+
+@pytest.mark.parametrize(
+    ("written", "handed_on"),
+    [
+        ("/", "/"),
+        ("/a//b/?/../%7E", "/a//b/?/../%7E"),
+        ("/%41%2d%5A%5f%7e%30", "/A-Z_~0"),
+        ("/%2F%25%7F%40%5B%60%7B%3a", "/%2F%25%7F%40%5B%60%7B%3a"),
+        ("/a/./b/../c", "/a/c"),
+        ("/a/%2e%2E/b", "/b"),
+        ("/a//../b", "/a/b"),
+        ("/a/..", "/"),
+        ("/a/b/.", "/a/b/"),
+        ("/../../a", "/a"),
+        ("/a\\b", "/a/b"),
+        ("/a.b/..c/.d", "/a.b/..c/.d"),
+    ],
+)
+def test_paths_as_envoy_hands_them_on(written: str, handed_on: str) -> None:
+    assert as_handed_on(written) == handed_on
+    assert as_handed_on(handed_on) == handed_on

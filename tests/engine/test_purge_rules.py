@@ -6,7 +6,7 @@ import pytest
 from purge_helpers import response
 
 from meshcache.engine.key import cache_key
-from meshcache.engine.purges import Keying, Mark, PurgeKind, Rule, RuleTable, Verdict, labels_of, parse_value
+from meshcache.engine.purges import Keying, Mark, PurgeKind, Rule, RuleTable, Verdict, labels_of, parse_value, values_of
 from meshcache.message import Headers, Request
 from meshcache.policy.compiled import KeySpec
 
@@ -176,3 +176,17 @@ def test_a_key_of_unknown_form_has_no_place():
 def test_values_that_make_no_sense_are_refused(kind, text, says):
     with pytest.raises(ValueError, match=says):
         parse_value(kind, text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "values"),
+    [
+        (PurgeKind.URL, "http://a.b/c?d=%7e", {"a.b/c?d=%7e"}),
+        (PurgeKind.URL, "http://a.b/%7ec/../%7Ed%2f?d", {"a.b/%7ec/../%7Ed%2f?d", "a.b/~d%2f?d"}),
+        (PurgeKind.PREFIX, "http://a.b/%7ec/.", {"a.b/%7ec/.", "a.b/~c/."}),
+        (PurgeKind.PREFIX, "/c/..", {"/c/.."}),
+        (PurgeKind.TAG, "/%7e", {"/%7e"}),
+    ],
+)
+def test_a_path_is_meant_as_it_stands_and_as_envoy_has_it(kind, text, values):
+    assert set(values_of(kind, text)) == values

@@ -17,6 +17,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 # A dot or a slash in two bytes, which lenient decoders of UTF-8 take for one of one byte.
 _OVERLONG: Final = re.compile("\xc0[\xae\xaf]")
 _DOTS: Final = frozenset({".", ".."})
+# Of letters, digits and `-._~`.
+_NEEDLESS: Final = re.compile("%(2[DEde]|3[0-9]|4[1-9A-Fa-f]|5[0-9Aa]|5[Ff]|6[1-9A-Fa-f]|7[0-9Aa]|7[Ee])")
 
 _STATIC: Final = frozenset(
     {
@@ -69,6 +71,32 @@ def ambiguous(path: str) -> bool:
             return False
         text = decoded
     return False
+
+
+def without_needless_escapes(path: str) -> str:
+    """`path` (with its query) as Envoy writes its escapes: none of what needs none (RFC 3986 section 6.2.2.2)."""
+    target, mark, query = path.partition("?")
+    if "%" not in target:
+        return path
+    return _NEEDLESS.sub(lambda escape: chr(int(escape[1], 16)), target) + mark + query
+
+
+def as_handed_on(path: str) -> str:
+    """`path` (with its query), which somebody has written down, as Envoy hands it on when a client asks for it.
+
+    So it does with `normalize_path`: no needless escapes, no segments of dots, no backslashes (RFC 3986 section 6.2.2).
+    """
+    target, mark, query = without_needless_escapes(path).partition("?")
+    segments: list[str] = []
+    _, *named = target.replace("\\", "/").split("/")
+    for segment in named:
+        if segment == ".." and segments:
+            segments.pop()
+        elif segment not in _DOTS:
+            segments.append(segment)
+    if named and named[-1] in _DOTS:
+        segments.append("")
+    return "/" + "/".join(segments) + mark + query
 
 
 def type_mismatch(path: str, content_type: str | None) -> bool:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import msgspec
 
 from meshcache.engine.key import key_parts, resource_ids
+from meshcache.engine.paths import as_handed_on, without_needless_escapes
 from meshcache.message import split_authority
 from meshcache.rfc.tags import is_tag
 
@@ -93,6 +94,7 @@ DEAD: Final = Verdict(dead=True)
 LONGEST_VALUE: Final = 8192
 """Characters of a rule's value."""
 
+_PLACES: Final = frozenset({PurgeKind.URL, PurgeKind.PREFIX})
 _NO_PLACE: Final = (b"", b"", "", "")
 # All that can stand in a URI as it is (RFC 3986 section 2), percent signs among it.
 _URI_CHARACTERS: Final = "!#$%&'()*+,/:;=?@[]~\"<>\\^`{|}"
@@ -149,6 +151,20 @@ def parse_value(kind: PurgeKind, text: str) -> str:
                 raise ValueError("subject: expected a hexadecimal digest") from None
         case _:
             return text
+
+
+def values_of(kind: PurgeKind, text: str) -> tuple[str, ...]:
+    """The values of the rules that an operator means by `text`: raises as `parse_value`.
+
+    A path is meant as it stands, and as Envoy hands it on when a client asks for it. Of a prefix only the escapes are
+    rewritten: where it ends, a segment need not.
+    """
+    value = parse_value(kind, text)
+    if kind not in _PLACES:
+        return (value,)
+    host, slash, path = value.partition("/")
+    rewritten = as_handed_on if kind is PurgeKind.URL else without_needless_escapes
+    return tuple(dict.fromkeys((value, host + rewritten(slash + path))))
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ import msgspec
 
 from meshcache.engine.purge_state import NUMBER_BITS, Header, PurgeState
 from meshcache.engine.purge_state import generation as generation_of
-from meshcache.engine.purges import PurgeKind, Rule, parse_value
+from meshcache.engine.purges import PurgeKind, Rule, values_of
 from meshcache.policy.identity import subject_hash
 
 if TYPE_CHECKING:
@@ -66,12 +66,13 @@ class PurgeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             PurgeKind.REVISION: self.revisions,
             PurgeKind.ALL: [""] if self.all else [],
         }
-        chosen = [(kind, parse_value(kind, text)) for kind, texts in by_kind.items() for text in texts]
+        chosen = [(kind, values_of(kind, text)) for kind, texts in by_kind.items() for text in texts]
         if not chosen:
             raise ValueError("nothing is named that is to be purged")
         if len(chosen) > MOST_RULES_AT_ONCE:
             raise ValueError(f"more than {MOST_RULES_AT_ONCE} values at once")
-        return [Rule(kind, value, self.soft, now, uid()) for kind, value in dict.fromkeys(chosen)]
+        meant = dict.fromkeys((kind, value) for kind, values in chosen for value in values)
+        return [Rule(kind, value, self.soft, now, uid()) for kind, value in meant]
 
 
 class PurgeResult(msgspec.Struct, frozen=True, rename="camel"):

@@ -14,6 +14,7 @@ from meshcache.engine.chunks import owner_of
 from meshcache.engine.judge import judge, judged, withheld
 from meshcache.engine.key import key_parts, resource_ids, variant_key
 from meshcache.engine.lookup import Candidate
+from meshcache.engine.paths import as_handed_on
 from meshcache.engine.pools import pool_of
 from meshcache.engine.ranges.parts import (
     OF_ONE_CONTENT,
@@ -291,7 +292,9 @@ class Keeper:
             path=request.path,
             response_headers=response.headers,
         )
-        resources = resource_ids(request.scheme, request.authority, (request.path, *paths), specs) - {spared}
+        # The origin writes a path as it likes; it is stored as Envoy hands it on.
+        paths = (request.path, *paths, *map(as_handed_on, paths))
+        resources = resource_ids(request.scheme, request.authority, paths, specs) - {spared}
         for resource in resources:
             await self._stack.invalidate(resource)
         return frozenset(resources)
