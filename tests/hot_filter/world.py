@@ -309,7 +309,8 @@ class Exchange:
         self.stream.close()
         vm = self.world.envoy.workers[self.worker]
         assert not vm.failed, vm.trap
-        if self._filling is not None and not cut and self._size in (None, len(self._filling.body)):
+        # What ends with its head cannot be cut.
+        if self._filling is not None and (self._bodiless or not cut) and self._size in (None, len(self._filling.body)):
             self._filling.whole = True
         return self.serial
 
