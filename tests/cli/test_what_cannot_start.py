@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 
 import pytest
 import structlog
@@ -178,3 +179,11 @@ def test_a_policy_whose_refreshes_would_go_to_an_unknown_cluster(place, told, co
     lines = told(command)
     assert "refresh.via: replica is none of the clusters that refreshes may go to" in lines[-1]
     assert "start meshcache with --refresh-cluster replica" in lines[-1]
+
+
+def test_a_folder_that_cannot_be_read_is_refused_as_policies_are(told, monkeypatch, place):
+    able = os.access
+    monkeypatch.setattr(os, "access", lambda path, *how, **more: str(path) != "policies" and able(path, *how, **more))
+    place.write(BAD)
+    lines = told("serve", "--policies", "policies")
+    assert "meshcache: the policies are refused, and there is no earlier set to serve by:" in lines

@@ -83,6 +83,13 @@ def test_a_missing_folder_is_an_error_and_an_empty_one_is_a_set(tmp_path: Path) 
     (tmp_path / "file").touch()
     with pytest.raises(PolicyErrors, match="not a folder"):
         FolderSource(tmp_path / "file").read()
+    with pytest.raises(PolicyErrors, match="there is no such folder"):
+        FolderSource(tmp_path / "file" / "below").read()
+    (tmp_path / "loop").symlink_to("loop")
+    for beyond in ("x" * 300, "loop"):
+        with pytest.raises(PolicyErrors, match="cannot be read: "):
+            FolderSource(tmp_path / beyond).read()
+    (tmp_path / "loop").unlink()
     assert FolderSource(tmp_path).read().files == ()
 
 

@@ -25,7 +25,11 @@ Format = Literal["auto", "json", "console"]
 
 
 def serve(
-    policies: Annotated[Path, typer.Option(metavar="DIR", help="Folder of policy files; watched.")] = Path("policies"),
+    policies: Annotated[
+        Path,
+        # One that cannot be read is no wrong usage: what was in force before it could not, may serve.
+        typer.Option(metavar="DIR", readable=False, help="Folder of policy files; watched."),
+    ] = Path("policies"),
     data: Data = DEFAULT_DATA,
     socket_dir: Annotated[
         Path | None,

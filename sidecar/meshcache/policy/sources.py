@@ -105,10 +105,15 @@ class FolderSource:
         return documents
 
     def _snapshot(self) -> Documents:
-        if not self.path.is_dir():
-            what = "not a folder" if self.path.exists() else "there is no such folder"
-            return Documents.of([], [PolicyError(str(self.path), 0, 0, "", what)])
-        return read_files([self.path])
+        try:
+            if stat.S_ISDIR(self.path.stat().st_mode):
+                return read_files([self.path])
+            problem = PolicyError(str(self.path), 0, 0, "", "not a folder")
+        except (FileNotFoundError, NotADirectoryError):
+            problem = PolicyError(str(self.path), 0, 0, "", "there is no such folder")
+        except OSError as error:
+            problem = _unreadable(str(self.path), error)
+        return Documents.of([], [problem])
 
     async def changes(self) -> AsyncIterator[Documents]:
         """Each set whose contents differ from the one before (at first: from what `read` has returned).
