@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EXAMPLES = settings().max_examples
+LOOKED_FOR = 2000
+"""Histories in which a fault has to be found: far fewer are enough, but which are tried depends on what is imported."""
 
 
 @pytest.mark.slow
@@ -51,28 +53,28 @@ def test_the_model_notices_a_fault(fault: str, monkeypatch: pytest.MonkeyPatch) 
     module, name, spoil = FAULTS[fault]
     monkeypatch.setattr(module, name, _spoilt(getattr(module, name), spoil))
     with pytest.raises(AssertionError):
-        run(200, Phase.generate, random=False)
+        run(LOOKED_FOR, Phase.generate, random=False)
 
 
 @pytest.mark.slow
 def test_the_model_notices_that_a_body_cut_off_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange.Exchange, "close", exchange.Exchange.on_end)
     with pytest.raises(AssertionError):
-        run(200, Phase.generate, random=False)
+        run(LOOKED_FOR, Phase.generate, random=False)
 
 
 @pytest.mark.slow
 def test_the_model_notices_that_a_purge_is_not_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Purges, "verdict", lambda *_, **__: ALIVE)
     with pytest.raises(AssertionError):
-        run(200, Phase.generate, random=False)
+        run(LOOKED_FOR, Phase.generate, random=False)
 
 
 @pytest.mark.slow
 def test_the_model_notices_that_a_304_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper.Keeper, "freshen", lambda *arguments: (arguments[2], None))
     with pytest.raises(AssertionError):
-        run(200, Phase.generate, random=False)
+        run(LOOKED_FOR, Phase.generate, random=False)
 
 
 @pytest.mark.slow
