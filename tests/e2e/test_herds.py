@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 import pytest_asyncio
 from herds import SlowStep, Together, ask, herd, summary, until_waiting
+from policy_sets import policies
 from running_mesh import eventually
 from scripted_origin import chunk, head, reply
 
@@ -80,6 +81,8 @@ FIELDS = {
 
 @pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS.keys())
 async def test_what_is_not_for_sharing_comes_to_each_by_itself_and_a_few_at_a_time(pair, origin, path, fields):
+    # A place is given on when nothing is heard of who has it, after a time that follows from this one: a second, so.
+    await pair.put_policies(policies("collapse: {maxWait: 60s}"))
     # Who comes after its answer does not wait at all, and a busy machine may take long until all are there.
     step = SlowStep(0.1, tuple(fields), later=0.04, until=await until_waiting(pair, 199))
     origin.script(path, step)
