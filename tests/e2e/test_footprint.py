@@ -20,9 +20,9 @@ JUDGED = """routeRef: {name: tested}
   guardrails: [{metric: latencyP99, maxIncrease: {relative: 20%}}]"""
 
 
-def resident(pid: int) -> int:
-    """Resident memory in bytes, with the pages that processes share."""
-    found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+def own(pid: int) -> int:
+    """Resident memory in bytes without mapped files: of those the kernel maps more or less as it has them at hand."""
+    found = re.search(r"^RssAnon:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert found
     return int(found[1]) * 1024
 
@@ -37,11 +37,11 @@ async def test_idle_processes_take_what_the_limits_of_pods_count_on(make_folder)
     try:
         await mesh.serve("--workers", "2")
         supervisor = (await mesh.status())["pid"]
-        assert resident(supervisor) < 100 * MIB
+        assert own(supervisor) < 60 * MIB
         assert not loaded(supervisor, "scipy")
         workers = await mesh.worker_pids()
         for pid in workers:
-            assert resident(pid) < 95 * MIB
+            assert own(pid) < 60 * MIB
         # What an experiment is judged by is loaded when there is one, and stays.
         await mesh.put_policies(POLICIES.replace("routeRef: {name: tested}", JUDGED))
         transport = httpx.AsyncHTTPTransport(uds=str(mesh.data / "run" / "admin.sock"))
@@ -51,7 +51,7 @@ async def test_idle_processes_take_what_the_limits_of_pods_count_on(make_folder)
                 return bool((await client.get("/experiments/comparison")).json().get("estimates"))
 
             assert await eventually(judged, 30)
-        assert resident(supervisor) < 125 * MIB
+        assert own(supervisor) < 85 * MIB
         assert loaded(supervisor, "scipy")
         assert not any(loaded(pid, "numpy") for pid in workers)
         # Nothing is remembered of units of one kind.

@@ -120,12 +120,12 @@ def test_a_short_soak() -> None:
 
 @pytest.mark.e2e
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
-@pytest.mark.parametrize("seconds", [0.2, 1.5])
+@pytest.mark.parametrize("seconds", [0.5, 2.0])
 def test_an_interrupted_start_ends_in_one_line_and_leaves_nothing_running(seconds: float) -> None:
     soak = Started(WASM="1000000")
     time.sleep(seconds)
     soak.process.send_signal(signal.SIGINT)
-    output, errors = soak.process.communicate(timeout=20)
+    output, errors = soak.process.communicate(timeout=60)
     assert soak.process.returncode == 130, errors
     assert output == ""
     assert errors.splitlines()[-1] == "soak: interrupted"
