@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from meshcache.engine.pools import DIGEST_BYTES, pool_of
 from meshcache.message import split_authority
 from meshcache.policy.shares import pool_id
-from meshcache.rfc.spelling import lookalikes, spellings
+from meshcache.rfc.spelling import spellings, with_lookalikes
 from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _extra(request: Request, spec: KeySpec, border: tuple[bytes, ...]) -> tuple[
         return ()
     extra = [*border]
     if spec.partition_headers:
-        extra += [_present(_exactly(name, headers)) for name in spec.partition_headers]
+        extra += [_present(with_lookalikes(headers.get(name), name, headers)) for name in spec.partition_headers]
     if spec.headers:
         extra += [_present(value) for _, value in selecting_values(spec.headers, headers)]
     if spec.cookies:
@@ -373,12 +373,6 @@ def _first_of_resource(host: str) -> bytes:
 
 def _resource_id(first: bytes, target: bytes) -> bytes:
     return blake2b(first + target, digest_size=16).digest()
-
-
-def _exactly(name: str, headers: Headers) -> str | None:
-    """The value of `name`, with those that the origin may have taken for it."""
-    value, others = headers.get(name), lookalikes(name, headers)
-    return f"{'-' if value is None else '+' + value}{others}" if others else value
 
 
 def _present(value: str | None) -> bytes:

@@ -43,3 +43,9 @@ def lookalikes(name: str, headers: Headers) -> str:
     others = [other for other in headers.names if "_" in other and meant(other) == name]
     # No value has such a byte.
     return "".join([f"\0{other}\0{headers.get(other)}" for other in sorted(others)]) if others else ""
+
+
+def with_lookalikes(said: str | None, name: str, headers: Headers) -> str | None:
+    """`said`, which is what `headers` say to `name`, kept apart by what its `lookalikes` say, if there are any."""
+    others = lookalikes(name, headers)
+    return f"{'-' if said is None else '+' + said}{others}" if others else said

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from meshcache.rfc.fields import is_token, split_commas, split_list
 from meshcache.rfc.negotiation import NEGOTIATED, canonical
-from meshcache.rfc.spelling import lookalikes
+from meshcache.rfc.spelling import with_lookalikes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,6 +65,5 @@ def selecting_values(names: Iterable[str], request_headers: Headers) -> Selectin
 
 
 def _value(name: str, headers: Headers) -> str | None:
-    value, others = headers.get(name), lookalikes(name, headers)
-    said = None if value is None else normalise(name, value)
-    return f"{'-' if said is None else '+' + said}{others}" if others else said
+    value = headers.get(name)
+    return with_lookalikes(None if value is None else normalise(name, value), name, headers)
