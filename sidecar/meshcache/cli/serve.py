@@ -22,6 +22,7 @@ from meshcache.cli.options import (
 from meshcache.cli.paths import DEFAULT_DATA, run_folder
 
 Format = Literal["auto", "json", "console"]
+GrpcServer = Literal["native", "grpcio"]
 
 
 def serve(
@@ -95,6 +96,13 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    grpc: Annotated[
+        GrpcServer,
+        typer.Option(
+            metavar="SERVER",
+            help="What speaks gRPC to Envoy: native, or grpcio, gRPC's own library, which is slower.",
+        ),
+    ] = "native",
     drain_timeout: DrainTimeout = 10.0,
     log_level: LogLevel = "info",
     log_requests: LogRequests = False,
@@ -110,6 +118,7 @@ def serve(
     Example: meshcache serve --policies policies --workers 2 --warm redis://cache:6379
     """
     from meshcache.cli.sidecar import SidecarOptions, run_sidecar
+    from meshcache.extproc.options import Grpc
     from meshcache.process import die_with_parent
 
     if parent:
@@ -130,6 +139,7 @@ def serve(
         keys=keys,
         token_file=token_file,
         lookup_timeout=lookup_timeout,
+        grpc=Grpc(grpc),
         drain_timeout=drain_timeout,
         log_level=log_level,
         log_requests=log_requests,

@@ -24,7 +24,7 @@ from meshcache.extproc.control import WorkerOptions
 from meshcache.extproc.deciding import NotKnownError, OrderRefusedError
 from meshcache.extproc.experiment_views import ExperimentList, ExperimentView
 from meshcache.extproc.filter_feed import filter_app
-from meshcache.extproc.options import SOCKET_MODE
+from meshcache.extproc.options import SOCKET_MODE, Grpc
 from meshcache.extproc.purger import PurgeRequest, PurgeResult
 from meshcache.extproc.settings import SupervisorOptions
 from meshcache.extproc.supervisor import Supervisor
@@ -67,6 +67,7 @@ class SidecarOptions:
     """Of the admin API; None: in the data folder, made at first start."""
     lookup_timeout: float | None
     """Seconds that Envoy waits; None: what it would be configured to by the policies at the start."""
+    grpc: Grpc
     drain_timeout: float
     log_level: str
     log_requests: bool
@@ -87,6 +88,7 @@ class SidecarOptions:
             shows_all=self.show_all_to,
             revision=self.revision,
             pod_labels_path=str(self.pod_labels),
+            grpc=self.grpc,
             drain_timeout=self.drain_timeout,
             log_level=self.log_level,
             log_requests=self.log_requests,

@@ -45,13 +45,13 @@ from meshcache.tiers.redis import RedisTier
 from meshcache.tiers.stack import TierStack
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Coroutine, Mapping
 
-    import grpc
     from structlog.typing import FilteringBoundLogger
 
     from meshcache.experiment.overlay import Adoption, Overlay
     from meshcache.extproc.control import Invalid, Overlays, WorkerOptions
+    from meshcache.extproc.streams import EnvoyStream
     from meshcache.observe.metrics import Metrics
     from meshcache.policy.documents import Documents
     from meshcache.policy.snapshot import Snapshot
@@ -128,9 +128,13 @@ class Service:
             )
         self._faults = faults
 
-    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """The gRPC handlers to serve."""
-        return (self._processor.handler(),)
+    async def converse(self, stream: EnvoyStream) -> None:
+        """Answer the messages of one stream."""
+        await self._processor.converse(stream)
+
+    def failed(self, error: BaseException) -> None:
+        """A conversation has let an error out, which should not happen."""
+        self._faults.report("stream", error)
 
     def install(self, documents: Documents, generation: int) -> None:
         """Compile a policy set and put it in force for every request that begins from now on.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import msgspec
 
 from meshcache.experiment.overlay import Adoption, Overlay
+from meshcache.extproc.options import Grpc
 from meshcache.observe.metrics import Snapshot
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     """The pod's labels as mounted by the downward API."""
     lookup_timeout: float = 0.2
     """Seconds that Envoy waits for a reply (`message_timeout`): a look-up is given up shortly before."""
+    grpc: Grpc = Grpc.NATIVE
     drain_timeout: float = 10.0
     """Seconds that requests in flight may take once the worker has been told to stop."""
     log_level: str = "info"

@@ -3,9 +3,7 @@
 Whatever goes wrong here, the request goes on: each step has a reply that changes nothing, and that is what Envoy
 gets when the engine fails.
 
-How a stream ends (each variant was tried for leaks, see `docs/decisions/0003-end-of-an-ext-proc-stream.md`): by a
-cancellation, Envoy's or this side's own after the last reply that matters. It never returns normally, and no read or
-write of it is broken off.
+A stream ends after the last reply that matters, or when Envoy resets it, which cancels the conversation.
 """
 
 from __future__ import annotations
@@ -15,18 +13,12 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import grpc
-from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
-from grpc.aio import EOF
-
 from meshcache.decisions import Decision, Stage
 from meshcache.engine.outcome import Answer, Forward, Pass, Wait
 from meshcache.extproc import large as large_answers
 from meshcache.extproc import wire
 from meshcache.extproc.bounds import room
 from meshcache.extproc.filter_marks import FilterMarks
-from meshcache.extproc.options import METHOD, SERVICE
-from meshcache.extproc.unbroken import Unbroken
 from meshcache.wasm.marks import ASK
 
 if TYPE_CHECKING:
@@ -37,9 +29,8 @@ if TYPE_CHECKING:
     from meshcache.engine.exchange import Exchange
     from meshcache.engine.outcome import Forward
     from meshcache.extproc.large import LargeAnswer
+    from meshcache.extproc.streams import EnvoyStream
     from meshcache.message import Field, Request, Response
-
-    Context = grpc.aio.ServicerContext[ProcessingRequest, bytes]
 
 _PASS: dict[str | None, bytes] = {
     "request_headers": wire.PASS_REQUEST,
@@ -122,26 +113,14 @@ class ExternalProcessor:
         self._on_error = on_error
         self._longest_lookup = max(lookup_timeout - HEAD_START, lookup_timeout / 2)
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """What to register with a `grpc.aio` server. Replies are bytes already, so nothing serialises them again."""
-        method: Any = grpc.stream_stream_rpc_method_handler(
-            self.converse, request_deserializer=ProcessingRequest.FromString, response_serializer=None
-        )
-        return grpc.method_handlers_generic_handler(SERVICE, {METHOD: method})
-
-    async def converse(self, messages: object, context: Context) -> None:  # noqa: ARG002 - gRPC passes it
-        """Answer the messages of one stream until nothing more of it matters. Raises `CancelledError` then."""
-        await self._converse(context)
-        # Envoy resets the stream when it has the last reply: a status that is sent at that moment fails, and leaks.
-        raise asyncio.CancelledError
-
-    async def _converse(self, context: Context) -> None:
-        message: Any = await Unbroken(context.read())
-        if message is EOF:
-            raise asyncio.CancelledError
+    async def converse(self, stream: EnvoyStream) -> None:
+        """Answer the messages of one stream until nothing more of it matters. It is cancelled when Envoy resets it."""
+        message: Any = await stream.read()
+        if message is None:
+            return
         if not message.HasField("request_headers"):
             # A local reply can begin a stream in the response phase: there is no request to judge it by.
-            await Unbroken(context.write(_PASS.get(message.WhichOneof("request"), wire.PASS_REQUEST)))
+            await stream.write(_PASS.get(message.WhichOneof("request"), wire.PASS_REQUEST))
             return
         began = time.perf_counter()
         try:
@@ -151,16 +130,16 @@ class ExternalProcessor:
             exchange = self._cache.open(request)
         except Exception as error:
             self._on_error("request", error)
-            await Unbroken(context.write(wire.PASS_REQUEST))
+            await stream.write(wire.PASS_REQUEST)
             return
         try:
-            await self._lead(exchange, began, context, marked=marked)
+            await self._lead(exchange, began, stream, marked=marked)
         finally:
             # However it ends, and once: what the request has shown of an experiment.
             if exchange.account is not None:
                 exchange.account.settle(time.perf_counter() - began)
 
-    async def _lead(self, exchange: Exchange, began: float, context: Context, *, marked: bool) -> None:
+    async def _lead(self, exchange: Exchange, began: float, stream: EnvoyStream, *, marked: bool) -> None:
         """Answer a stream that has begun with a request, at `began` by `time.perf_counter`.
 
         `marked` tells that it came with a mark of the filter in Envoy.
@@ -176,7 +155,7 @@ class ExternalProcessor:
                 waited = True
                 self._cache.meter.stage(Stage.LOOKUP, time.perf_counter() - began)
                 since = time.perf_counter() + outcome.seconds
-                outcome = await self._wait(exchange, outcome.seconds, context)
+                outcome = await self._wait(exchange, outcome.seconds, stream)
             if isinstance(outcome, Answer) and (span := outcome.span) is not None:
                 reply, outcome, large = await self._large(exchange, outcome, span, since)
             else:
@@ -194,7 +173,7 @@ class ExternalProcessor:
             exchange.close()
             if exchange.account is not None:
                 exchange.account.forwarded()
-            await self._let_go(exchange.account, context, marked=marked)
+            await self._let_go(exchange.account, stream, marked=marked)
             return
         except asyncio.CancelledError:
             # The client has left: others may wait for what this request was to bring.
@@ -202,20 +181,20 @@ class ExternalProcessor:
             raise
         if large is not None:
             try:
-                await large.send(reply, context)
+                await large.send(reply, stream)
             finally:
                 if large.lost and account is not None:
                     account.failed()
             return
         if isinstance(outcome, Answer):
-            await Unbroken(context.write(reply))
+            await stream.write(reply)
             return
         if not outcome.watch:
-            await self._let_go(account, context, marked=marked)
+            await self._let_go(account, stream, marked=marked)
             return
         try:
-            await Unbroken(context.write(reply))
-            await self._response(exchange, context)
+            await stream.write(reply)
+            await self._response(exchange, stream)
         finally:
             exchange.close()
 
@@ -240,11 +219,11 @@ class ExternalProcessor:
             return self._edge.answer(begun), begun, None
         return self._edge.head(outcome, span[1]), outcome, begun
 
-    async def _wait(self, exchange: Exchange, seconds: float, context: Context) -> Answer | Forward:
+    async def _wait(self, exchange: Exchange, seconds: float, stream: EnvoyStream) -> Answer | Forward:
         """What becomes of a request that another one is ahead of; Envoy is told that this takes a while."""
         began = time.perf_counter()
         bound = seconds + self._patience
-        await Unbroken(context.write(wire.hold(bound + HEAD_START)))
+        await stream.write(wire.hold(bound + HEAD_START))
         try:
             async with asyncio.timeout(bound):
                 return await exchange.wait()
@@ -274,16 +253,16 @@ class ExternalProcessor:
             return marks.drop(ask, outcome.invalid)
         return marks.keep(ask, outcome.grant)
 
-    async def _let_go(self, account: Account | None, context: Context, *, marked: bool) -> None:
+    async def _let_go(self, account: Account | None, stream: EnvoyStream, *, marked: bool) -> None:
         """Let the request go to the origin; if it counts, what comes of it is seen, and nothing is done with that."""
         if account is None:
-            await Unbroken(context.write(wire.PASS_MARKED_REQUEST if marked else wire.PASS_REQUEST))
+            await stream.write(wire.PASS_MARKED_REQUEST if marked else wire.PASS_REQUEST)
             return
-        await Unbroken(context.write(wire.WATCH_MARKED_REQUEST if marked else wire.WATCH_REQUEST))
+        await stream.write(wire.WATCH_MARKED_REQUEST if marked else wire.WATCH_REQUEST)
         while True:
-            message: Any = await Unbroken(context.read())
-            if message is EOF:
-                raise asyncio.CancelledError
+            message: Any = await stream.read()
+            if message is None:
+                return
             kind = message.WhichOneof("request")
             reply, last = _PASS.get(kind, wire.PASS_REQUEST), kind == "response_trailers"
             if kind == "response_headers":
@@ -292,19 +271,18 @@ class ExternalProcessor:
             elif kind == "response_body":
                 account.received(len(message.response_body.body))
                 last = message.response_body.end_of_stream
-            await _see_a_reset()
-            await Unbroken(context.write(reply))
+            await stream.write(reply)
             if last:
                 return
 
-    async def _response(self, exchange: Exchange, context: Context) -> None:
+    async def _response(self, exchange: Exchange, stream: EnvoyStream) -> None:
         while True:
-            message: Any = await Unbroken(context.read())
-            if message is EOF:
-                raise asyncio.CancelledError
+            message: Any = await stream.read()
+            if message is None:
+                return
             kind = message.WhichOneof("request")
             try:
-                reply, last = await self._step(exchange, kind, message, context)
+                reply, last = await self._step(exchange, kind, message, stream)
             except Exception as error:
                 self._on_error(kind or "unknown", error)
                 exchange.close()
@@ -313,8 +291,7 @@ class ExternalProcessor:
                     see = rest_of(exchange.account, self._edge.response_of(message))
                     reply, last = wire.UNCHANGED[see], see is wire.See.NOTHING
             try:
-                await _see_a_reset()
-                await Unbroken(context.write(reply))
+                await stream.write(reply)
             finally:
                 # The client need not wait for the response to be stored, and if he leaves now it is complete still.
                 if last and kind != "response_headers":
@@ -343,16 +320,18 @@ class ExternalProcessor:
         except Exception as error:
             self._on_error(kind or "unknown", error)
 
-    async def _ask_anew(self, exchange: Exchange, seconds: float, context: Context) -> Answer:
+    async def _ask_anew(self, exchange: Exchange, seconds: float, stream: EnvoyStream) -> Answer:
         """What the origin says when it is asked once more; Envoy is told that this takes a while."""
-        await Unbroken(context.write(wire.hold(seconds + HEAD_START)))
+        await stream.write(wire.hold(seconds + HEAD_START))
         try:
             async with asyncio.timeout(seconds):
                 return await exchange.ask_anew()
         except TimeoutError:
             return exchange.unanswered()
 
-    async def _step(self, exchange: Exchange, kind: str | None, message: Any, context: Context) -> tuple[bytes, bool]:
+    async def _step(
+        self, exchange: Exchange, kind: str | None, message: Any, stream: EnvoyStream
+    ) -> tuple[bytes, bool]:
         """The reply to one message of the response phase, and whether nothing more of the stream matters."""
         if kind == "response_body":
             part = message.response_body
@@ -364,7 +343,7 @@ class ExternalProcessor:
             response = self._edge.response_of(message)
             outcome = await exchange.on_response(response)
             if isinstance(outcome, Wait):
-                outcome = await self._ask_anew(exchange, outcome.seconds, context)
+                outcome = await self._ask_anew(exchange, outcome.seconds, stream)
             account = exchange.account
             if isinstance(outcome, Answer):
                 if account is not None:
@@ -384,12 +363,3 @@ class ExternalProcessor:
             # Trailers end a body whose last chunk did not say so.
             return wire.PASS_RESPONSE_TRAILERS, True
         return _PASS.get(kind, wire.PASS_REQUEST), False
-
-
-async def _see_a_reset() -> None:
-    """Let a reset that has come with the message that was just read cancel this task.
-
-    An origin that breaks off, and a client that leaves, are seen so: a head or a piece of the body, and the reset right
-    behind it. What is written to a stream that was reset fails, and gRPC gives nothing back of what fails.
-    """
-    await asyncio.sleep(0)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
-
-import grpc
+from typing import TYPE_CHECKING, Final
 
 from meshcache.engine.chunks import INLINE_BYTES
 from meshcache.extproc import streamed
-from meshcache.extproc.unbroken import Unbroken
 from meshcache.tiers.chunks import BodyLostError
 
 if TYPE_CHECKING:
@@ -19,6 +16,7 @@ if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
     from meshcache.engine.flights import Flights
     from meshcache.engine.outcome import Answer
+    from meshcache.extproc.streams import EnvoyStream
     from meshcache.tiers.body import Body
 
 
@@ -36,33 +34,25 @@ class LargeAnswer:
         self._rest = rest
         self._flights = flights
 
-    async def send(self, head: bytes, context: grpc.aio.ServicerContext[Any, bytes]) -> None:
+    async def send(self, head: bytes, stream: EnvoyStream) -> None:
         """Write its head and all of it.
 
         When a piece cannot be read, the stream is broken off, and with it the client's answer.
         """
         try:
             async with aclosing(self._rest):
-                await _write(context, head)
+                await stream.write(head)
                 piece = self._first
                 async for following in self._rest:
-                    await _write(context, streamed.body(piece, end=False))
+                    await stream.write(streamed.body(piece, end=False))
                     piece = following
-                await _write(context, streamed.body(piece, end=True))
+                await stream.write(streamed.body(piece, end=True))
         except BodyLostError as error:
             self.lost = True
             # An error and no end: after a stream that ends well Envoy would wait, and the client with it.
-            await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
+            await stream.break_off(str(error))
         finally:
             self._flights.landed()
-
-
-async def _write(context: grpc.aio.ServicerContext[Any, bytes], message: bytes) -> None:
-    try:
-        await Unbroken(context.write(message))
-    except Exception as error:
-        # The stream has been reset, and its cancellation is on the way.
-        raise asyncio.CancelledError from error
 
 
 async def begin(cache: Cache, outcome: Answer, span: tuple[int, int]) -> LargeAnswer | Answer | None:

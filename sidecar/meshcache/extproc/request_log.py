@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from meshcache.engine.cache import Cache
     from meshcache.engine.outcome import Answer
-    from meshcache.extproc.conversation import Context
     from meshcache.extproc.filter_marks import FilterMarks
+    from meshcache.extproc.streams import EnvoyStream
     from meshcache.message import Field, Request, Response
 
 LONGEST: Final = 512
@@ -74,13 +74,13 @@ class LoggingProcessor(ExternalProcessor):
         super().__init__(cache, on_error=on_error, lookup_timeout=lookup_timeout, edge=_ListeningEdge(), marks=marks)
         self._log = log
 
-    async def converse(self, messages: object, context: Context) -> None:
+    async def converse(self, stream: EnvoyStream) -> None:
         """See `ExternalProcessor`."""
         line = _Line()
         token = _LINE.set(line)
         began = time.perf_counter()
         try:
-            await super().converse(messages, context)
+            await super().converse(stream)
         finally:
             _LINE.reset(token)
             if line.request is not None:

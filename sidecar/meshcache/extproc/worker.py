@@ -17,9 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import grpc
 import uvloop
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from meshcache.extproc import assembly
 from meshcache.extproc.control import (
@@ -47,17 +45,22 @@ from meshcache.extproc.control import (
     ToWorker,
     WorkerOptions,
 )
-from meshcache.extproc.options import SERVER_OPTIONS, SERVICE, SOCKET_MODE
+from meshcache.extproc.options import Grpc
+from meshcache.extproc.transport import NativeTransport
 from meshcache.observe import logs
 from meshcache.observe.metrics import Metrics
 from meshcache.policy.documents import Documents
 from meshcache.policy.errors import PolicyErrors
-from meshcache.process import die_with_parent, socket_file
+from meshcache.process import die_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine
 
     from structlog.typing import FilteringBoundLogger
+
+    from meshcache.extproc.options import Grpc
+    from meshcache.extproc.streams import EnvoyStream
+from meshcache.extproc.transport import Transport
 
 _COLLECT_AFTER: Final = 10_000
 """Objects that may be made, less those that went, before the young ones are looked through (700 by default)."""
@@ -66,20 +69,16 @@ INVALID_INTERVAL: Final = 0.02
 METRICS_INTERVAL: Final = 1.0
 """Seconds between two metric reports: what a `kill -9` can lose."""
 
-# Of the worker, besides those that the bench's echo server shares: Envoy pings idle connections (health checks,
-# keepalive), which must never be taken for abuse.
-_KEEPALIVE_OPTIONS: Final = (
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
-)
-
 
 class Service(Protocol):
     """What `assembly.build` returns: the cache behind the ext_proc edge."""
 
-    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """The gRPC handlers to serve."""
+    async def converse(self, stream: EnvoyStream) -> None:
+        """Answer the messages of one stream."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """A conversation has let an error out, which should not happen."""
         ...
 
     def install(self, documents: Documents, generation: int) -> None:
@@ -136,7 +135,6 @@ class Worker:
         self._options = options
         self._log = log
         self._metrics = Metrics()
-        self._health = health.aio.HealthServicer()
         self._stop = asyncio.Event()
         self._offered: asyncio.Queue[Policies] = asyncio.Queue()
         self._purged = asyncio.Event()
@@ -144,7 +142,7 @@ class Worker:
         self._purged.set()
         self._drain_timeout = options.drain_timeout
         self._service: Service | None = None
-        self._server: grpc.aio.Server | None = None
+        self._transport: Transport | None = None
 
     def stop(self, timeout: float | None = None) -> None:
         """Begin to drain; `timeout` seconds bound it. Asking twice changes nothing but the bound."""
@@ -234,38 +232,25 @@ class Worker:
             self._log.error("policies refused by worker", generation=message.generation, errors=str(errors))
             await self._channel.send(Refused(message.generation, tuple(str(error) for error in errors.errors)))
             return
-        if self._server is None:
-            self._server = await self._listen(service.handlers())
+        if self._transport is None:
+            self._transport = _transport(self._options.grpc, service)
+            await self._transport.listen(Path(self._options.socket_path), service.converse)
             await self._channel.send(Installed(message.generation))
             await self._channel.send(Ready(os.getpid()))
         else:
             await self._channel.send(Installed(message.generation))
 
-    async def _listen(self, handlers: Sequence[grpc.GenericRpcHandler]) -> grpc.aio.Server:
-        server = grpc.aio.server(options=(*SERVER_OPTIONS, *_KEEPALIVE_OPTIONS))
-        server.add_generic_rpc_handlers(tuple(handlers))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        path = Path(self._options.socket_path)
-        with socket_file(path, SOCKET_MODE):
-            server.add_insecure_port(f"unix:{path}")
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        await server.start()
-        return server
-
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for name in ("", SERVICE):
-            await self._health.set(name, status)
-
     async def _drain(self) -> None:
         """Health off, no new streams, those in flight finish, then what runs behind them."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._drain_timeout
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        if self._transport is not None:
+            await self._transport.retire()
         if self._service is not None:
             self._service.retire()
-        if self._server is not None:
+        if self._transport is not None:
             # Streams that are still open at the deadline are cancelled: Envoy then goes on without the cache.
-            await self._server.stop(self._drain_timeout)
+            await self._transport.stop(self._drain_timeout)
         if self._service is not None:
             await self._service.drain(max(0.1, deadline - loop.time()))
             await self._service.close()
@@ -279,10 +264,19 @@ class Worker:
                 await self._channel.send(MetricsReport(self._metrics.snapshot()))
 
 
+def _transport(kind: Grpc, service: Service) -> Transport:
+    if kind is Grpc.NATIVE:
+        return NativeTransport(service.failed)
+    # Imported by those alone who want it: the library brings threads and memory of its own.
+    from meshcache.extproc.grpcio_transport import GrpcioTransport
+
+    return GrpcioTransport()
+
+
 def _spare_the_collector() -> None:
     """Leave what lives as long as the process out of every garbage collection, and collect less often.
 
-    A request's own objects hold no cycles and go at once; those of the gRPC library do, a few for each stream.
+    A request's own objects hold no cycles and go at once.
     """
     gc.collect()
     gc.freeze()

@@ -1,0 +1,105 @@
+"""Calls of gRPC in header fields (gRPC over HTTP2, "Requests" and "Responses"), compressed with HPACK (RFC 7541)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+from urllib.parse import quote
+
+from hpack import Decoder, HPACKError
+
+from meshcache.rpc.frames import Code, ConnectionFault
+
+MOST_FIELD_BYTES: Final = 64 << 10
+"""Of the fields of one call, names and values together."""
+_MEMORISED: Final = 64
+"""Blocks of fields whose call is remembered."""
+_INDEXED: Final = bytes(range(0x80, 0x100))
+_CONTENT_TYPE: Final = b"application/grpc"
+
+
+class Status(IntEnum):
+    """Status codes of gRPC that this side gives."""
+
+    OK = 0
+    UNKNOWN = 2
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    NOT_FOUND = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a client asks for: the method's full path, and whether it is asked for by gRPC at all."""
+
+    path: str
+    grpc: bool
+
+
+class CallReader:
+    """Reads the header blocks of one connection. They hang together: each is to be read, in order, and once.
+
+    Envoy's calls are all alike but for what tracing adds. From the second one on such a block names entries of the
+    table that both sides keep, and nothing else: it is then known by its bytes, for as long as the table stays as it
+    is. Reading one takes 25 us otherwise.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = Decoder(max_header_list_size=MOST_FIELD_BYTES)
+        self._known: dict[bytes, Call] = {}
+
+    def read(self, block: bytes) -> Call:
+        """The call that a header block makes; raises `ConnectionFault` for one that cannot be read."""
+        known = self._known.get(block)
+        if known is not None:
+            return known
+        try:
+            fields = dict(self._decoder.decode(block, raw=True))
+        except (HPACKError, UnicodeDecodeError) as error:
+            raise ConnectionFault(Code.COMPRESSION_ERROR, f"a header block cannot be read: {error}") from error
+        grpc = fields.get(b":method") == b"POST" and bytes(fields.get(b"content-type", b"")).startswith(_CONTENT_TYPE)
+        call = Call(bytes(fields.get(b":path", b"")).decode("latin-1"), grpc)
+        if block.translate(None, _INDEXED):
+            # It may have changed the table by which the others are known.
+            self._known.clear()
+        elif len(self._known) < _MEMORISED:
+            self._known[block] = call
+        return call
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    # Literal without indexing, new name (RFC 7541 section 6.2.2): the peer's table stays as it is.
+    return b"\x00%b%b%b%b" % (_length(name), name, _length(value), value)
+
+
+def _length(text: bytes) -> bytes:
+    # An integer with a prefix of seven bits (RFC 7541 section 5.1); the first bit says that no Huffman code is used.
+    left = len(text)
+    if left < 0x7F:
+        return bytes((left,))
+    left -= 0x7F
+    encoded = bytearray((0x7F,))
+    while left >= 0x80:
+        encoded.append(left & 0x7F | 0x80)
+        left >>= 7
+    encoded.append(left)
+    return bytes(encoded)
+
+
+HEAD: Final = b"\x88" + _literal(b"content-type", _CONTENT_TYPE)
+"""The header block that begins every answer: `:status` 200, the entry 8 of the table that never changes."""
+NOT_GRPC: Final = _literal(b":status", b"415")
+"""The header block that answers what is no call of gRPC."""
+
+
+def trailers(status: Status, message: str = "") -> bytes:
+    """The header block that ends an answer."""
+    fields = _literal(b"grpc-status", b"%d" % status)
+    if message:
+        # Percent-encoded (gRPC over HTTP2, "Status-Message").
+        fields += _literal(b"grpc-message", quote(message, safe=" !#$&'()*+,/:;=?@[]").encode("ascii"))
+    return fields

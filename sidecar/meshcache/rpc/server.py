@@ -1,0 +1,71 @@
+"""Serves methods on a unix socket until it is told to stop, and lets what has begun finish."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from meshcache.process import bind_unix
+from meshcache.rpc.connection import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from meshcache.rpc.connection import Handler
+
+BACKLOG: Final = 1024
+"""Connections that may wait to be taken."""
+_FAREWELL: Final = 1.0
+"""Seconds within which a client is to have seen that no streams are taken any more."""
+
+
+class Server:
+    """A gRPC server.
+
+    `methods` are coroutines by full path ("/package.Service/Method"), called once for each stream; `on_error` is told
+    of what they let out, other than `CallError`.
+    """
+
+    def __init__(self, methods: Mapping[str, Handler], on_error: Callable[[BaseException], None]) -> None:
+        self.methods = methods
+        self.failed = on_error
+        self._connections: set[Connection] = set()
+        self._listening: asyncio.Server | None = None
+
+    async def listen(self, path: Path, mode: int) -> None:
+        """Take connections on the unix socket `path`, whose file gets exactly `mode`. Raises `StartError`."""
+        loop = asyncio.get_running_loop()
+        bound = bind_unix(path, mode)
+        self._listening = await loop.create_unix_server(lambda: Connection(self), sock=bound, backlog=BACKLOG)
+
+    async def stop(self, grace: float) -> None:
+        """Take nothing new; return when all streams have ended, at the latest after `grace` seconds.
+
+        Those that have not are cut off then.
+        """
+        if self._listening is not None:
+            self._listening.close()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace
+        if connections := tuple(self._connections):
+            told = [loop.create_task(connection.go_away()) for connection in connections]
+            _, silent = await asyncio.wait(told, timeout=min(grace, _FAREWELL))
+            for task in silent:
+                task.cancel()
+        if tasks := [task for connection in self._connections for task in connection.tasks()]:
+            _, late = await asyncio.wait(tasks, timeout=max(0.0, deadline - loop.time()))
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=_FAREWELL)
+        for connection in tuple(self._connections):
+            connection.close()
+
+    def opened(self, connection: Connection) -> None:
+        """A connection begins."""
+        self._connections.add(connection)
+
+    def lost(self, connection: Connection) -> None:
+        """It is no more."""
+        self._connections.discard(connection)
