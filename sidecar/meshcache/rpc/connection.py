@@ -6,6 +6,7 @@ Of HTTP/2 it speaks what a gRPC server needs (RFC 9113): no push, no priorities,
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from meshcache.rpc import calls, frames
@@ -44,6 +45,8 @@ MOST_BLOCK_BYTES: Final = 128 << 10
 """Of one compressed header block, in all its frames."""
 WRITE_BUFFER: Final = 1 << 20
 """Bytes that wait for the client to read them before nothing more is written, nor read from it."""
+LINGER: Final = 0.05
+"""Seconds, at least, for which a stream that has been answered stays open for the client to reset it."""
 _LAST_STREAM: Final = STREAM_MASK
 _GOING: Final = b"meshcach"
 """What the ping carries that tells when a client has seen that this side goes away (RFC 9113 section 6.8)."""
@@ -94,6 +97,8 @@ class Connection(asyncio.Protocol):
         self._missing = 0
         self._uncredited = 0
         self._block: tuple[int, int, bytearray] | None = None
+        self._lingering: deque[Stream] = deque()
+        self._timer: asyncio.TimerHandle | None = None
         self._going: asyncio.Future[None] | None = None
         self._refusing = False
         self._others: dict[int, Callable[[int, int, bytes], None]] = {
@@ -125,6 +130,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was lost
         """Cancel what is being answered."""
         self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._lingering.clear()
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.cut()
@@ -193,6 +201,9 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close it when what was written is sent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._end_lingering(len(self._lingering))
         if self._transport is not None:
             self._transport.close()
 
@@ -320,7 +331,10 @@ class Connection(asyncio.Protocol):
     async def _serve(self, handler: Handler, stream: Stream, number: int) -> None:
         try:
             await handler(stream)
-            stream.finish()
+            if stream.ended:
+                stream.finish()
+            elif not stream.closed:
+                self._linger(stream)
         except CallError as error:
             stream.finish(error.status, str(error))
         except asyncio.CancelledError:
@@ -331,7 +345,27 @@ class Connection(asyncio.Protocol):
             stream.finish(Status.INTERNAL, "failed")
         finally:
             stream.task = None
-            self._streams.pop(number, None)
+            if stream.closed:
+                self._streams.pop(number, None)
+
+    def _linger(self, stream: Stream) -> None:
+        """Give the client a moment to reset a stream that it has not ended, before it is sent a status.
+
+        Envoy does so as soon as it has the last reply that it wants, and would not read it.
+        """
+        self._lingering.append(stream)
+        if self._timer is None:
+            self._timer = self.loop.call_later(LINGER, self._end_lingering, len(self._lingering))
+
+    def _end_lingering(self, count: int) -> None:
+        """End the first `count` of the streams that linger: since they began to, the time has passed."""
+        self._timer = None
+        for _ in range(count):
+            stream = self._lingering.popleft()
+            self._streams.pop(stream.number, None)
+            stream.finish()
+        if self._lingering:
+            self._timer = self.loop.call_later(LINGER, self._end_lingering, len(self._lingering))
 
     def _on_reset(self, _flags: int, number: int, payload: bytes) -> None:
         if len(payload) != 4:

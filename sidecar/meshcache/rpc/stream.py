@@ -38,15 +38,15 @@ class Stream:
     __slots__ = (
         "_arrival",
         "_connection",
-        "_ended",
         "_headed",
         "_messages",
-        "_number",
         "_partial",
         "_room",
         "_uncredited",
         "_unread",
         "closed",
+        "ended",
+        "number",
         "task",
         "window",
     )
@@ -54,16 +54,17 @@ class Stream:
     def __init__(self, connection: Connection, number: int, window: int) -> None:
         self.closed = False
         """Nothing is sent any more: this side has ended it, or somebody has reset it."""
+        self.ended = False
+        """The client sends no more."""
+        self.number = number
         self.window = window
         """Bytes that may still be sent on it; below zero after the client has made its windows smaller."""
         self.task: asyncio.Task[None] | None = None
         self._connection = connection
-        self._number = number
         self._messages: deque[bytes] = deque()
         self._unread = 0
         self._partial = bytearray()
         self._uncredited = 0
-        self._ended = False
         self._headed = False
         self._arrival: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
@@ -72,7 +73,7 @@ class Stream:
         """The next message; None when the client has sent all of them. Not for two tasks at once."""
         messages = self._messages
         while not messages:
-            if self._ended:
+            if self.ended:
                 return None
             self._arrival = self._connection.loop.create_future()
             try:
@@ -95,13 +96,13 @@ class Stream:
         head = b""
         if not self._headed:
             self._headed = True
-            head = frames.frame(frames.HEADERS, frames.END_HEADERS, self._number, calls.HEAD)
+            head = frames.frame(frames.HEADERS, frames.END_HEADERS, self.number, calls.HEAD)
         if size <= self.window and connection.may_send(size):
             self.window -= size
             connection.window -= size
             connection.send(
                 b"%b%b\0\0%b\0%b%b"
-                % (head, size.to_bytes(3), self._number.to_bytes(4), (size - _PREFIX_BYTES).to_bytes(4), message)
+                % (head, size.to_bytes(3), self.number.to_bytes(4), (size - _PREFIX_BYTES).to_bytes(4), message)
             )
             return
         if head:
@@ -122,7 +123,7 @@ class Stream:
             size = connection.frame_bytes
             connection.send(
                 b"".join(
-                    frames.frame(frames.DATA, 0, self._number, bytes(part[at : at + size]))
+                    frames.frame(frames.DATA, 0, self.number, bytes(part[at : at + size]))
                     for at in range(0, len(part), size)
                 )
             )
@@ -144,11 +145,11 @@ class Stream:
 
     def receive(self, data: bytes) -> None:
         """Bytes of messages have come; raises `StreamFault`."""
-        if self._ended:
+        if self.ended:
             raise StreamFault(Code.STREAM_CLOSED, "data after the end of a stream")
         self._uncredited += len(data)
         if self._uncredited >= WINDOW // 2:
-            self._connection.send(frames.window_update(self._number, self._uncredited))
+            self._connection.send(frames.window_update(self.number, self._uncredited))
             self._uncredited = 0
         if not self._partial and len(data) >= _PREFIX_BYTES:
             size = int.from_bytes(data[1:_PREFIX_BYTES])
@@ -184,7 +185,7 @@ class Stream:
 
     def end(self) -> None:
         """The client sends no more."""
-        self._ended = True
+        self.ended = True
         self._wake()
 
     def _wake(self) -> None:
@@ -217,4 +218,4 @@ class Stream:
         block = calls.trailers(status, message) if status or message else _OK_TRAILERS
         if not self._headed:
             block = calls.HEAD + block
-        self._connection.send(frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, self._number, block))
+        self._connection.send(frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, self.number, block))
