@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
-from grpc.aio import EOF
 
 
 def request(method: str = "GET", path: str = "/a", *, end: bool = True, **headers: str) -> ProcessingRequest:
@@ -49,8 +50,12 @@ def of_request(kind: str) -> ProcessingRequest:
     return message
 
 
+class BrokenOff(Exception):  # noqa: N818 - what a transport raises here is its own
+    """A stream was ended with an error."""
+
+
 class Stream:
-    """The context of a stream: gives out `messages`, then the end of the stream; keeps the replies."""
+    """An `EnvoyStream`: gives out `messages`, then the end of the stream; keeps the replies."""
 
     def __init__(self, *messages: ProcessingRequest) -> None:
         self._messages = list(messages)
@@ -58,19 +63,26 @@ class Stream:
         self.replies: list[ProcessingResponse] = []
         self.at_end = False
         """The end of the stream was read: it was not over after the last reply."""
+        self.why: str | None = None
+        """Why it was ended with an error; None: it was not."""
 
-    async def read(self) -> object:
+    async def read(self) -> ProcessingRequest | None:
         assert not self.at_end, "nothing is to be read after the end"
         assert len(self.read_so_far) == len(self.replies), "every message is answered before the next is read"
         if not self._messages:
             self.at_end = True
-            return EOF
+            return None
         self.read_so_far.append(self._messages.pop(0))
         return self.read_so_far[-1]
 
     async def write(self, reply: bytes) -> None:
         assert not self.at_end, "nothing is to be written after the end"
+        assert self.why is None, "nothing is to be written after an error"
         self.replies.append(ProcessingResponse.FromString(reply))
+
+    async def break_off(self, why: str) -> NoReturn:
+        self.why = why
+        raise BrokenOff(why)
 
     @property
     def kinds(self) -> list[str | None]:

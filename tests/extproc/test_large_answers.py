@@ -8,12 +8,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
 from envoy_data_plane.envoy.service.ext_proc.v3 import ProcessingResponse as Known
-from envoy_streams import Stream, body, request, response
-from grpc.aio import EOF
+from envoy_streams import BrokenOff, Stream, body, request, response
 
 from cache_harness import HOST, Rig
 from meshcache.extproc.conversation import ExternalProcessor
@@ -32,23 +30,18 @@ cold: {ttl: 24h, maxObjectBytes: 64Mi, deadline: 1s}
 )
 
 
-class Aborted(Exception):  # noqa: N818 - as the library's own
-    """What `context.abort` raises."""
-
-
 class PieceStream(Stream):
-    """A stream that keeps replies as bytes, and can be ended with an error."""
+    """A stream that keeps replies as bytes."""
 
     def __init__(self, *messages: ProcessingRequest) -> None:
         super().__init__(*messages)
         self.raw: list[bytes] = []
-        self.status: grpc.StatusCode | None = None
         self.on_write: Any = None
 
-    async def read(self) -> object:
+    async def read(self) -> ProcessingRequest | None:
         if self.raw and not self._messages:
             self.at_end = True
-            return EOF
+            return None
         return await super().read()
 
     async def write(self, reply: bytes) -> None:
@@ -56,10 +49,6 @@ class PieceStream(Stream):
         self.replies.append(ProcessingResponse())
         if self.on_write is not None:
             await self.on_write(len(self.raw))
-
-    async def abort(self, status: grpc.StatusCode, _details: str) -> None:
-        self.status = status
-        raise Aborted
 
     @property
     def body(self) -> bytes:
@@ -72,15 +61,15 @@ class PieceStream(Stream):
         return bool(last and last.body_response and last.body_response.end_of_stream)
 
 
-async def talk(rig: Rig, stream: PieceStream, errors: list[Exception] | None = None) -> PieceStream:
-    def on_error(_stage: str, error: Exception) -> None:
-        assert errors is not None, error
-        errors.append(error)
+async def talk(rig: Rig, stream: PieceStream, *, ends: type[BaseException] | None = None) -> PieceStream:
+    """Lead the stream to its end; `ends` is what that raises."""
+
+    def on_error(stage: str, error: Exception) -> None:
+        raise AssertionError(stage) from error
 
     processor = ExternalProcessor(rig.cache, on_error=on_error, lookup_timeout=5.0)
-    context: Any = stream
-    with contextlib.suppress(Aborted), pytest.raises(asyncio.CancelledError):
-        await processor.converse(None, context)
+    with contextlib.nullcontext() if ends is None else pytest.raises(ends):
+        await processor.converse(stream)
     await rig.settle()
     assert rig.cache.copies.used == 0
     assert rig.cache.flights._sending == 0
@@ -138,8 +127,8 @@ async def test_a_chunk_lost_on_the_way_breaks_the_answer_off(tmp_path: Path) -> 
                 await rig.warm.drop(answer.stored.chunks)
 
         stream.on_write = lose
-        await talk(rig, stream)
-        assert stream.status is grpc.StatusCode.DATA_LOSS
+        await talk(rig, stream, ends=BrokenOff)
+        assert stream.why is not None
         assert not stream.ended
         assert BODY.startswith(stream.body)
         assert not (await talk(rig, PieceStream(request()))).ended, "it is a miss from now on"
@@ -156,7 +145,7 @@ async def test_a_client_that_leaves_frees_what_he_held(tmp_path: Path) -> None:
 
         stream.on_write = leave
         before = asyncio.all_tasks()
-        await talk(rig, stream)
+        await talk(rig, stream, ends=asyncio.CancelledError)
         assert len(stream.raw) == 3
         assert asyncio.all_tasks() == before
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
 from envoy_streams import body, request, response
-from grpc.aio import EOF
 
 from cache_harness import Rig
 from meshcache.extproc import wire
@@ -34,40 +33,47 @@ async def settled() -> None:
 
 
 class Slow:
-    """The context of a stream whose messages come when the test says so."""
+    """A stream whose messages come when the test says so, and whose replies are taken when there is room for them."""
 
     def __init__(self, processor: ExternalProcessor) -> None:
-        self._messages: asyncio.Queue[Any] = asyncio.Queue()
+        self._messages: asyncio.Queue[ProcessingRequest | None] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self._room.set()
         self.replies: list[ProcessingResponse] = []
-        context: Any = self
-        self.task = asyncio.ensure_future(processor.converse(None, context))
+        self.task = asyncio.create_task(processor.converse(self))
 
-    async def read(self) -> Any:
+    async def read(self) -> ProcessingRequest | None:
         return await self._messages.get()
 
     async def write(self, reply: bytes) -> None:
+        await self._room.wait()
         self.replies.append(ProcessingResponse.FromString(reply))
 
-    async def send(self, *messages: ProcessingRequest | object) -> None:
+    async def break_off(self, why: str) -> NoReturn:
+        raise AssertionError(why)
+
+    async def send(self, *messages: ProcessingRequest | None) -> None:
+        """Send messages; None for the end of the stream."""
         for message in messages:
             self._messages.put_nowait(message)
         await settled()
 
     async def leave(self) -> None:
-        """As Envoy's reset does: what is read ends, and the task is cancelled."""
-        self._messages.put_nowait(EOF)
+        """As Envoy's reset does."""
         self.task.cancel()
         await settled()
+        assert self.task.cancelled()
 
-    async def send_and_reset(self, message: ProcessingRequest) -> None:
-        """The reset comes right behind the message: both are there before the task goes on."""
+    async def send_and_leave(self, message: ProcessingRequest) -> None:
+        """The reset comes while the message is worked on, before its reply is taken."""
+        self._room.clear()
+        await self.send(message)
+        await self.leave()
+
+    async def send_with_reset(self, message: ProcessingRequest) -> None:
+        """The reset comes with the message, before anybody can look at it."""
         self._messages.put_nowait(message)
-        asyncio.get_running_loop().call_soon(self.task.cancel)
-        await settled()
-
-    async def ended(self) -> None:
-        with pytest.raises(asyncio.CancelledError):
-            await self.task
+        await self.leave()
 
     @property
     def kinds(self) -> list[str]:
@@ -101,22 +107,22 @@ async def test_envoy_is_asked_for_patience_once_and_then_answered(processor: Ext
     patience = follower.replies[0].override_message_timeout.ToMilliseconds() / 1000
     assert 5.3 < patience <= 5.5, "what the policy says, and the time of a look-up after it"
     await leader.send(fresh(), body(b"one", end=True))
-    await follower.ended()
+    await follower.task
     assert follower.kinds == ["hold", "immediate_response"]
     assert follower.replies[1].immediate_response.body == b"one"
-    await leader.ended()
+    await leader.task
 
 
 async def test_a_follower_that_goes_to_the_origin_is_seen_to_the_end(processor: ExternalProcessor, rig: Rig) -> None:
     leader, follower = await begun(processor), await begun(processor)
-    await leader.send(EOF)
-    assert leader.task.cancelled()
+    await leader.send(None)
+    await leader.task
     assert follower.kinds == ["hold", "request_headers"]
     third = await begun(processor)
     assert third.kinds == ["hold"]
     await follower.send(fresh(), body(b"two", end=True))
-    await follower.ended()
-    await third.ended()
+    await follower.task
+    await third.task
     assert third.replies[-1].immediate_response.body == b"two"
     assert (await rig.get()).body == b"two"
 
@@ -136,26 +142,35 @@ async def test_a_client_that_leaves_at_any_time_strands_nobody(processor: Extern
     else:
         assert follower.kinds == ["hold", "request_headers"]
         await follower.send(fresh(), body(b"whole", end=True))
-    await follower.ended()
+    await follower.task
     last = await begun(processor)
     assert last.replies[-1].immediate_response.body == b"whole"
 
 
-async def test_nothing_is_written_to_a_stream_whose_reset_came_with_a_message(
+async def test_a_reset_that_comes_with_a_message_strands_nobody(processor: ExternalProcessor, rig: Rig) -> None:
+    early, late, last = await begun(processor), await begun(processor), await begun(processor)
+    await early.send_with_reset(fresh())
+    assert late.kinds == ["hold", "request_headers"]
+    await late.send(fresh())
+    await late.send_with_reset(body(b"ha"))
+    assert last.kinds == ["hold", "request_headers"]
+    await last.send(fresh(), body(b"whole", end=True))
+    assert (await rig.get()).body == b"whole"
+
+
+async def test_a_reset_that_comes_before_a_reply_is_taken_strands_nobody(
     processor: ExternalProcessor, rig: Rig
 ) -> None:
     early, late, last = await begun(processor), await begun(processor), await begun(processor)
-    await early.send_and_reset(fresh())
+    await early.send_and_leave(fresh())
     assert early.kinds == ["request_headers"]
     assert late.kinds == ["hold", "request_headers"]
     await late.send(fresh())
-    await late.send_and_reset(body(b"ha"))
+    await late.send_and_leave(body(b"ha"))
     assert late.kinds == ["hold", "request_headers", "response_headers"]
     await last.send(fresh(), body(b"wh"))
-    await last.send_and_reset(body(b"ole", end=True))
+    await last.send_and_leave(body(b"ole", end=True))
     assert last.kinds == ["hold", "request_headers", "response_headers", "response_body"]
-    for stream in (early, late, last):
-        await stream.ended()
     assert (await rig.get()).body == b"whole", "what came whole is stored, whoever left"
 
 

@@ -58,9 +58,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from meshcache.extproc.options import Grpc
     from meshcache.extproc.streams import EnvoyStream
-from meshcache.extproc.transport import Transport
+    from meshcache.extproc.transport import Transport
 
 _COLLECT_AFTER: Final = 10_000
 """Objects that may be made, less those that went, before the young ones are looked through (700 by default)."""
