@@ -1,6 +1,7 @@
-"""A process that serves ext_proc streams as a worker does: `python streams_served.py SOCKET`.
+"""A process that serves ext_proc streams as a worker does: `python streams_served.py SOCKET native|grpcio`.
 
-For each line on stdin it says on stdout how many bytes its heap has given out, garbage and free memory not counted.
+For each line on stdin it says on stdout how many bytes its heap has given out, free memory not counted. Garbage is
+counted with `native`, which is to make none that the collector has to find; gRPC's library does.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import ctypes
 import gc
 import sys
 import tempfile
+from pathlib import Path
 
-import grpc
 import uvloop
 
 from meshcache.extproc.assembly import build
 from meshcache.extproc.control import WorkerOptions
-from meshcache.extproc.options import SERVER_OPTIONS
+from meshcache.extproc.grpcio_transport import GrpcioTransport
+from meshcache.extproc.options import Grpc
+from meshcache.extproc.transport import NativeTransport, Transport
 from meshcache.observe import logs
 from meshcache.observe.metrics import Metrics
 from meshcache.policy.documents import Documents
@@ -33,31 +36,33 @@ class HeapInfo(ctypes.Structure):
 
 
 def bytes_in_use() -> int:
-    gc.collect()
+    if gc.isenabled():
+        gc.collect()
     library = ctypes.CDLL(None)
     library.mallinfo2.restype = HeapInfo
     used: int = library.mallinfo2().uordblks
     return used
 
 
-async def serve(socket: str) -> None:
+async def serve(socket: str, kind: Grpc) -> None:
     with tempfile.TemporaryDirectory() as folder:
         options = WorkerOptions(index=0, workers=1, socket_path=socket, data_dir=folder, lookup_timeout=5)
         service = await build(options, Metrics(), logs.get_logger())
         documents = policies(freshness="{defaultTtl: 1h}", more=experiment_and_off())
         service.install(Documents.of([("test.yaml", documents)]), generation=1)
-        server = grpc.aio.server(options=SERVER_OPTIONS)
-        server.add_generic_rpc_handlers(tuple(service.handlers()))
-        server.add_insecure_port(f"unix:{socket}")
-        await server.start()
+        transport: Transport = NativeTransport(service.failed) if kind is Grpc.NATIVE else GrpcioTransport()
+        await transport.listen(Path(socket), service.converse)
+        gc.collect()
+        if kind is Grpc.NATIVE:
+            gc.disable()
         print("serving", flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
             await asyncio.sleep(REST)
             print(bytes_in_use(), flush=True)
-        await server.stop(0)
+        await transport.stop(0)
         await service.close()
 
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(sys.argv[1]))
+        runner.run(serve(sys.argv[1], Grpc(sys.argv[2])))

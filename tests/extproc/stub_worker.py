@@ -6,8 +6,6 @@ import asyncio
 import sys
 import types
 
-import grpc
-
 from meshcache.policy.errors import PolicyError, PolicyErrors
 
 
@@ -16,17 +14,13 @@ class StubService:
         self._options = options
         self._metrics = metrics
 
-    def handlers(self):
-        async def process(requests, _context):
-            self._metrics.inc("store_total", ("stored",))
-            async for request in requests:
-                yield request
-            raise asyncio.CancelledError
+    async def converse(self, stream):
+        self._metrics.inc("store_total", ("stored",))
+        while (message := await stream.read()) is not None:
+            await stream.write(message.SerializeToString())
 
-        handler = grpc.stream_stream_rpc_method_handler(process)
-        return [
-            grpc.method_handlers_generic_handler("envoy.service.ext_proc.v3.ExternalProcessor", {"Process": handler})
-        ]
+    def failed(self, error):
+        raise error
 
     def install(self, documents, generation):
         if any("refused by workers" in text for _, text in documents.files):

@@ -8,16 +8,20 @@ import time
 from pathlib import Path
 
 import grpc
+from envoy_streams import request
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from meshcache.envoy.timeouts import message_timeout
 from meshcache.extproc.control import WorkerOptions
+from meshcache.extproc.options import METHOD, SERVICE, Grpc
 from meshcache.extproc.settings import SupervisorOptions
 from meshcache.extproc.supervisor import Supervisor
 from meshcache.policy.sources import FolderSource
 
 STUB = (sys.executable, str(Path(__file__).with_name("stub_worker.py")))
-PROCESS = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
+PROCESS = f"/{SERVICE}/{METHOD}"
+MESSAGE = request().SerializeToString()
+"""What the stub gives back as it is."""
 
 GOOD = """\
 apiVersion: meshcache.dev/v1alpha1
@@ -80,9 +84,15 @@ class Bench:
     def write(self, text: str, name: str = "a.yaml") -> None:
         (self.policies / name).write_text(text)
 
-    def make(self, workers: int = 1, command=STUB, **more) -> Supervisor:
+    def make(self, workers: int = 1, command=STUB, kind: Grpc = Grpc.NATIVE, **more) -> Supervisor:
         worker = WorkerOptions(
-            index=0, workers=workers, socket_path="", data_dir=str(self.data), log_level="warning", drain_timeout=5
+            index=0,
+            workers=workers,
+            socket_path="",
+            data_dir=str(self.data),
+            log_level="warning",
+            grpc=kind,
+            drain_timeout=5,
         )
         options = SupervisorOptions(self.data, self.data / "run", workers, worker, message_timeout, **more)
         return Supervisor(options, FolderSource(self.policies), str(self.policies), self.log, command)

@@ -9,27 +9,26 @@ import time
 
 import pytest
 from grpc_health.v1 import health_pb2
-from supervised import PROCESS, alive, channel_to, conditions, health_of, pids, until
+from supervised import MESSAGE, PROCESS, alive, channel_to, conditions, health_of, pids, until
 
 from meshcache.extproc import child
+from meshcache.extproc.options import SERVICE, Grpc
 from meshcache.process import StartError
 
 pytestmark = pytest.mark.e2e
 
 
-async def test_workers_serve_on_their_own_sockets(bench):
-    supervisor = await bench.start(workers=2)
+@pytest.mark.parametrize("kind", list(Grpc))
+async def test_workers_serve_on_their_own_sockets(bench, kind):
+    supervisor = await bench.start(workers=2, kind=kind)
     assert supervisor.ready
     for index in range(2):
         async with channel_to(supervisor, index) as channel:
             assert await health_of(channel) == health_pb2.HealthCheckResponse.SERVING
-            assert (
-                await health_of(channel, "envoy.service.ext_proc.v3.ExternalProcessor")
-                == health_pb2.HealthCheckResponse.SERVING
-            )
+            assert await health_of(channel, SERVICE) == health_pb2.HealthCheckResponse.SERVING
             call = channel.stream_stream(PROCESS)()
-            await call.write(b"abc")
-            assert await call.read() == b"abc"
+            await call.write(MESSAGE)
+            assert await call.read() == MESSAGE
             call.cancel()
         assert os.stat(supervisor.status().workers[index].socket).st_mode & 0o777 == 0o660
     status = supervisor.status()
@@ -44,7 +43,7 @@ async def test_a_killed_worker_comes_back_and_its_counts_stay(bench):
     async with channel_to(supervisor) as channel:
         for _ in range(3):
             call = channel.stream_stream(PROCESS)()
-            await call.write(b"x")
+            await call.write(MESSAGE)
             await call.read()
             call.cancel()
     stored = lambda: supervisor.metrics().counters["store_total"].get(("stored",), 0)  # noqa: E731

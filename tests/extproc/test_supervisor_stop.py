@@ -12,18 +12,21 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from supervised import PROCESS, STUB, alive, channel_to, health_of, pids, until
+from supervised import MESSAGE, PROCESS, STUB, alive, channel_to, health_of, pids, until
+
+from meshcache.extproc.options import Grpc
 
 pytestmark = pytest.mark.e2e
 
 
-async def test_drain_lets_a_stream_in_flight_finish(bench):
-    supervisor = await bench.start()
+@pytest.mark.parametrize("kind", list(Grpc))
+async def test_drain_lets_a_stream_in_flight_finish(bench, kind):
+    supervisor = await bench.start(kind=kind)
     (pid,) = pids(supervisor)
     async with channel_to(supervisor) as channel:
         call = channel.stream_stream(PROCESS)()
-        await call.write(b"1")
-        assert await call.read() == b"1"
+        await call.write(MESSAGE)
+        assert await call.read() == MESSAGE
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         stopping = asyncio.create_task(supervisor.stop(10))
@@ -31,8 +34,8 @@ async def test_drain_lets_a_stream_in_flight_finish(bench):
         assert not supervisor.ready
         watch.cancel()
         # Still in both directions, while new connections are refused.
-        await call.write(b"2")
-        assert await call.read() == b"2"
+        await call.write(MESSAGE)
+        assert await call.read() == MESSAGE
         async with channel_to(supervisor) as late:
             with pytest.raises(grpc.aio.AioRpcError):
                 await health_of(late)
@@ -52,8 +55,8 @@ async def test_drain_is_bounded(bench):
     (pid,) = pids(supervisor)
     async with channel_to(supervisor) as channel:
         call = channel.stream_stream(PROCESS)()
-        await call.write(b"1")
-        assert await call.read() == b"1"
+        await call.write(MESSAGE)
+        assert await call.read() == MESSAGE
         began = time.monotonic()
         await supervisor.stop(0.3)
         assert time.monotonic() - began < 4
