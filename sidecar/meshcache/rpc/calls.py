@@ -11,8 +11,13 @@ from hpack import Decoder, HPACKError
 
 from meshcache.rpc.frames import Code, ConnectionFault
 
-MOST_FIELD_BYTES: Final = 64 << 10
-"""Of the fields of one call, names and values together."""
+MOST_FIELD_BYTES: Final = 16 << 10
+"""Of the fields of one call: names, values, and 32 for each (RFC 9113 section 6.5.2). gRPC's library takes as much."""
+MOST_MESSAGE: Final = 1024
+"""Characters of the text that goes with a status: with it the block fits into the smallest frame that a client takes.
+
+A character is twelve bytes at most when it is percent-encoded.
+"""
 _MEMORISED: Final = 64
 """Blocks of fields whose call is remembered."""
 _CONTENT_TYPE: Final = b"application/grpc"
@@ -22,13 +27,11 @@ class Status(IntEnum):
     """Status codes of gRPC that this side gives."""
 
     OK = 0
-    UNKNOWN = 2
-    RESOURCE_EXHAUSTED = 8
+    NOT_FOUND = 5
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
     DATA_LOSS = 15
-    NOT_FOUND = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,10 @@ class CallReader:
         now, *sizes_now = self._table()
         if now is not newest or sizes_now != sizes:
             self._known.clear()
-        elif len(self._known) < _MEMORISED:
-            self._known[block] = call
+            return call
+        if len(self._known) == _MEMORISED:
+            self._known.clear()
+        self._known[block] = call
         return call
 
     def _table(self) -> tuple[object, int, int]:
@@ -98,6 +103,8 @@ def _length(text: bytes) -> bytes:
 
 HEAD: Final = b"\x88" + _literal(b"content-type", _CONTENT_TYPE)
 """The header block that begins every answer: `:status` 200, the entry 8 of the table that never changes."""
+NO_TABLE: Final = b"\x20"
+"""In front of a header block: this side keeps no table of fields (RFC 7541 section 6.3), as it uses none."""
 NOT_GRPC: Final = _literal(b":status", b"415")
 """The header block that answers what is no call of gRPC."""
 
@@ -107,5 +114,6 @@ def trailers(status: Status, message: str = "") -> bytes:
     fields = _literal(b"grpc-status", b"%d" % status)
     if message:
         # Percent-encoded (gRPC over HTTP2, "Status-Message").
-        fields += _literal(b"grpc-message", quote(message, safe=" !#$&'()*+,/:;=?@[]").encode("ascii"))
+        text = quote(message[:MOST_MESSAGE], safe=" !#$&'()*+,/:;=?@[]", errors="replace")
+        fields += _literal(b"grpc-message", text.encode("ascii"))
     return fields

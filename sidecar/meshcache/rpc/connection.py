@@ -6,7 +6,6 @@ Of HTTP/2 it speaks what a gRPC server needs (RFC 9113): no push, no priorities,
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from meshcache.rpc import calls, frames
@@ -17,7 +16,6 @@ from meshcache.rpc.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
-    HEAD_BYTES,
     HEADERS,
     PING,
     RST_STREAM,
@@ -30,6 +28,8 @@ from meshcache.rpc.frames import (
     Setting,
     StreamFault,
 )
+from meshcache.rpc.incoming import FRAME_BYTES, Incoming
+from meshcache.rpc.lingering import Lingering
 from meshcache.rpc.stream import WINDOW, CallError, Stream
 
 if TYPE_CHECKING:
@@ -39,15 +39,14 @@ if TYPE_CHECKING:
 
 WINDOW_OF_ALL: Final = 1 << 30
 """Bytes that a client may send on all streams together before it is told that they have come: each has a bound."""
-FRAME_BYTES: Final = 64 << 10
-"""Largest frame that is taken."""
-MOST_BLOCK_BYTES: Final = 128 << 10
+MOST_BLOCK_BYTES: Final = calls.MOST_FIELD_BYTES
 """Of one compressed header block, in all its frames."""
+MOST_STREAMS: Final = 1 << 14
+"""That one connection may have open at once. No low bound: Envoy opens a stream for each request."""
 WRITE_BUFFER: Final = 1 << 20
 """Bytes that wait for the client to read them before nothing more is written, nor read from it."""
-LINGER: Final = 0.05
-"""Seconds, at least, for which a stream that has been answered stays open for the client to reset it."""
-_LAST_STREAM: Final = STREAM_MASK
+FAREWELL: Final = 1.0
+"""Seconds that a client has for reading the last of what was written, before the connection is cut."""
 _GOING: Final = b"meshcach"
 """What the ping carries that tells when a client has seen that this side goes away (RFC 9113 section 6.8)."""
 
@@ -68,15 +67,20 @@ class Owner(Protocol):
         """It is no more."""
         ...
 
+    def leaving(self, task: asyncio.Task[None]) -> None:
+        """It was cancelled, and has yet to end."""
+        ...
+
     def failed(self, error: BaseException) -> None:
         """A handler has let an error out that is not a `CallError`."""
         ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(Incoming):
     """Serves the calls that come on one connection."""
 
     def __init__(self, owner: Owner) -> None:
+        super().__init__()
         self.loop = asyncio.get_running_loop()
         self.window = frames.DEFAULT_WINDOW
         """Bytes that may still be sent on all streams together."""
@@ -91,16 +95,15 @@ class Connection(asyncio.Protocol):
         self._streams: dict[int, Stream] = {}
         self._calls = CallReader()
         self._stream_window = frames.DEFAULT_WINDOW
+        self._table_bytes = frames.DEFAULT_TABLE_BYTES
+        self._shrunk = False
+        # The last stream that the client has opened, and that it may open.
         self._last = 0
-        self._greeted = False
-        self._pieces: list[bytes] = []
-        self._missing = 0
+        self._final = STREAM_MASK
         self._uncredited = 0
         self._block: tuple[int, int, bytearray] | None = None
-        self._lingering: deque[Stream] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._lingering = Lingering(self.loop, self._finish)
         self._going: asyncio.Future[None] | None = None
-        self._refusing = False
         self._others: dict[int, Callable[[int, int, bytes], None]] = {
             RST_STREAM: self._on_reset,
             SETTINGS: self._on_settings,
@@ -120,6 +123,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         ours = {
+            Setting.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
             Setting.INITIAL_WINDOW_SIZE: WINDOW,
             Setting.MAX_FRAME_SIZE: FRAME_BYTES,
             Setting.MAX_HEADER_LIST_SIZE: calls.MOST_FIELD_BYTES,
@@ -130,12 +134,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was lost
         """Cancel what is being answered."""
         self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
         self._lingering.clear()
-        streams, self._streams = self._streams, {}
-        for stream in streams.values():
-            stream.cut()
+        for number in list(self._streams):
+            self._cut(number)
         if self._going is not None and not self._going.done():
             self._going.set_result(None)
         self._owner.lost(self)
@@ -149,25 +150,9 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It does again."""
         self.paused = False
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
         self._go_on()
-
-    def data_received(self, data: bytes) -> None:
-        """Take what has come."""
-        if self._missing:
-            # Not joined before all of it is there: a long frame comes in many pieces.
-            self._pieces.append(data)
-            self._missing -= len(data)
-            if self._missing > 0:
-                return
-            data = b"".join(self._pieces)
-            self._pieces.clear()
-        self._missing = 0
-        try:
-            self._take(data)
-        except ConnectionFault as fault:
-            self._break_off(fault)
 
     # What streams ask of it.
 
@@ -176,24 +161,33 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
+    def head(self, flags: int, number: int, block: bytes) -> bytes:
+        """A HEADERS frame, to be sent next."""
+        if self._shrunk:
+            # What a client that keeps a smaller table now waits for (RFC 9113 section 4.3.1).
+            self._shrunk = False
+            block = calls.NO_TABLE + block
+        return frames.frame(HEADERS, flags, number, block)
+
     def may_send(self, size: int) -> bool:
         """Whether a frame with so many bytes may be sent at once, for all that all streams share."""
         return size <= self.window and size <= self.frame_bytes and not self.paused
 
     # What the server asks of it.
 
-    async def go_away(self) -> None:
-        """Have the client open no streams any more; returns when it knows. Those that there are go on."""
+    async def go_away(self, patience: float) -> None:
+        """Have the client open no streams any more; returns when it knows, at the latest after `patience` seconds.
+
+        Those that there are go on.
+        """
         if self._transport is None or self._going is not None:
             return
         self._going = self.loop.create_future()
         # The number of the last stream is not known before the client has seen that it is the last.
-        self.send(frames.goaway(_LAST_STREAM, Code.NO_ERROR) + frames.frame(PING, 0, 0, _GOING))
-        try:
-            await self._going
-        finally:
-            self._refusing = True
-            self.send(frames.goaway(self._last, Code.NO_ERROR))
+        self.send(frames.goaway(self._final, Code.NO_ERROR) + frames.frame(PING, 0, 0, _GOING))
+        await asyncio.wait((self._going,), timeout=patience)
+        self._final = self._last
+        self.send(frames.goaway(self._final, Code.NO_ERROR))
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """What answers the streams that there are."""
@@ -201,45 +195,15 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close it when what was written is sent."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._end_lingering(len(self._lingering))
+        self._lingering.end()
         if self._transport is not None:
             self._transport.close()
+            self.loop.call_later(FAREWELL, self._transport.abort)
 
     # Frames.
 
-    def _take(self, data: bytes) -> None:
-        at, end = 0, len(data)
-        if not self._greeted:
-            known = frames.PREFACE[: min(end, len(frames.PREFACE))]
-            if not data.startswith(known):
-                raise ConnectionFault(Code.PROTOCOL_ERROR, "not HTTP/2")
-            if end < len(frames.PREFACE):
-                self._keep(data, len(frames.PREFACE) - end)
-                return
-            self._greeted = True
-            at = len(frames.PREFACE)
-        while end - at >= HEAD_BYTES:
-            size = int.from_bytes(data[at : at + 3])
-            if size > FRAME_BYTES:
-                raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
-            after = at + HEAD_BYTES + size
-            if after > end:
-                self._keep(data[at:], after - end)
-                return
-            kind, flags = data[at + 3], data[at + 4]
-            number = int.from_bytes(data[at + 5 : at + HEAD_BYTES]) & STREAM_MASK
-            self._on_frame(kind, flags, number, data[at + HEAD_BYTES : after])
-            at = after
-        if at < end:
-            self._keep(data[at:], HEAD_BYTES - (end - at))
-
-    def _keep(self, rest: bytes, missing: int) -> None:
-        self._pieces.append(rest)
-        self._missing = missing
-
-    def _on_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+    def on_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        """Do what a frame says."""
         if self._block is not None and kind != CONTINUATION:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a header block is not continued")
         try:
@@ -254,10 +218,15 @@ class Connection(asyncio.Protocol):
             self._reset(number, fault.code)
 
     def _reset(self, number: int, code: Code) -> None:
+        self._cut(number)
+        self.send(frames.reset(number, code))
+
+    def _cut(self, number: int) -> None:
         stream = self._streams.pop(number, None)
         if stream is not None:
             stream.cut()
-        self.send(frames.reset(number, code))
+            if stream.task is not None:
+                self._owner.leaving(stream.task)
 
     def _on_data(self, flags: int, number: int, payload: bytes) -> None:
         if not 0 < number <= self._last:
@@ -270,11 +239,20 @@ class Connection(asyncio.Protocol):
         if stream is None:
             # Sent before the client had heard that the stream has ended.
             return
-        data = frames.unpadded(payload, flags)
-        if data:
-            stream.receive(data)
+        # Padding counts, too (section 6.9.1).
+        stream.receive(frames.unpadded(payload, flags), len(payload))
         if flags & END_STREAM:
-            stream.end()
+            self._on_end(stream)
+
+    def _on_end(self, stream: Stream) -> None:
+        stream.end()
+        if stream.task is None:
+            self._finish(stream)
+
+    def _finish(self, stream: Stream) -> None:
+        """Of a stream that has been answered."""
+        self._streams.pop(stream.number, None)
+        stream.finish()
 
     def _on_headers(self, flags: int, number: int, payload: bytes) -> None:
         block = frames.unpadded(payload, flags)
@@ -291,15 +269,19 @@ class Connection(asyncio.Protocol):
         if self._block is None or self._block[0] != number:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "the continuation of nothing")
         _, first, block = self._block
-        # An empty one is bounded, too: it costs work and brings nothing.
         block += payload
-        if len(block) > MOST_BLOCK_BYTES or not payload:
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block that does not end")
         if flags & END_HEADERS:
             self._block = None
             self._on_block(first, number, bytes(block))
+        elif not payload:
+            # Bounded, too: it costs work and brings nothing.
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block that does not go on")
+        elif len(block) > MOST_BLOCK_BYTES:
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block that does not end")
 
     def _on_block(self, flags: int, number: int, block: bytes) -> None:
+        if len(block) > MOST_BLOCK_BYTES:
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block that is too long")
         # Read in any case: the blocks of a connection hang together.
         call = self._calls.read(block)
         if not number & 1:
@@ -309,19 +291,21 @@ class Connection(asyncio.Protocol):
             if stream is not None:
                 if not flags & END_STREAM:
                     raise StreamFault(Code.PROTOCOL_ERROR, "a second head")
-                stream.end()
+                self._on_end(stream)
             return
         self._last = number
-        if self._refusing:
+        if number > self._final:
             raise StreamFault(Code.REFUSED_STREAM, "going away")
+        if len(self._streams) >= MOST_STREAMS:
+            raise StreamFault(Code.REFUSED_STREAM, "more streams than may be open")
         if not call.grpc:
             ending = END_HEADERS | END_STREAM
-            self.send(frames.frame(HEADERS, ending, number, calls.NOT_GRPC) + frames.reset(number, Code.NO_ERROR))
+            self.send(self.head(ending, number, calls.NOT_GRPC) + frames.reset(number, Code.NO_ERROR))
             return
         stream = Stream(self, number, self._stream_window)
         handler = self._owner.methods.get(call.path)
         if handler is None:
-            stream.finish(Status.UNIMPLEMENTED, f"no method {call.path}")
+            stream.finish(Status.UNIMPLEMENTED, f"no method {call.path[:100]}")
             return
         self._streams[number] = stream
         if flags & END_STREAM:
@@ -334,47 +318,26 @@ class Connection(asyncio.Protocol):
             if stream.ended:
                 stream.finish()
             elif not stream.closed:
-                self._linger(stream)
+                self._lingering.add(stream)
         except CallError as error:
             stream.finish(error.status, str(error))
         except asyncio.CancelledError:
             stream.finish(Status.UNAVAILABLE, "cancelled")
             raise
         except Exception as error:
-            self._owner.failed(error)
             stream.finish(Status.INTERNAL, "failed")
+            self._owner.failed(error)
         finally:
             stream.task = None
             if stream.closed:
                 self._streams.pop(number, None)
-
-    def _linger(self, stream: Stream) -> None:
-        """Give the client a moment to reset a stream that it has not ended, before it is sent a status.
-
-        Envoy does so as soon as it has the last reply that it wants, and would not read it.
-        """
-        self._lingering.append(stream)
-        if self._timer is None:
-            self._timer = self.loop.call_later(LINGER, self._end_lingering, len(self._lingering))
-
-    def _end_lingering(self, count: int) -> None:
-        """End the first `count` of the streams that linger: since they began to, the time has passed."""
-        self._timer = None
-        for _ in range(count):
-            stream = self._lingering.popleft()
-            self._streams.pop(stream.number, None)
-            stream.finish()
-        if self._lingering:
-            self._timer = self.loop.call_later(LINGER, self._end_lingering, len(self._lingering))
 
     def _on_reset(self, _flags: int, number: int, payload: bytes) -> None:
         if len(payload) != 4:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "a reset is four bytes")
         if not 0 < number <= self._last:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a reset of a stream that was never opened")
-        stream = self._streams.pop(number, None)
-        if stream is not None:
-            stream.cut()
+        self._cut(number)
 
     def _on_settings(self, flags: int, number: int, payload: bytes) -> None:
         if number:
@@ -383,18 +346,25 @@ class Connection(asyncio.Protocol):
             if payload:
                 raise ConnectionFault(Code.FRAME_SIZE_ERROR, "an acknowledgement is empty")
             return
-        for name, value in frames.read_settings(payload):
-            if name == Setting.INITIAL_WINDOW_SIZE:
-                change, self._stream_window = value - self._stream_window, value
-                for stream in list(self._streams.values()):
-                    try:
-                        stream.widen(change)
-                    except StreamFault as fault:
-                        # Of a setting the connection is to blame (section 6.9.2).
-                        raise ConnectionFault(fault.code, str(fault)) from fault
-            elif name == Setting.MAX_FRAME_SIZE:
-                self.frame_bytes = value
+        # Of a setting that comes twice the last one holds.
+        values = dict(frames.read_settings(payload))
+        self.frame_bytes = values.get(Setting.MAX_FRAME_SIZE, self.frame_bytes)
+        table_bytes = values.get(Setting.HEADER_TABLE_SIZE, self._table_bytes)
+        self._shrunk |= table_bytes < self._table_bytes
+        self._table_bytes = table_bytes
+        window = values.get(Setting.INITIAL_WINDOW_SIZE, self._stream_window)
+        if window != self._stream_window:
+            self._change_windows(window)
         self.send(frames.frame(SETTINGS, ACK, 0))
+
+    def _change_windows(self, window: int) -> None:
+        change, self._stream_window = window - self._stream_window, window
+        for stream in self._streams.values():
+            try:
+                stream.widen(change)
+            except StreamFault as fault:
+                # Of a setting the connection is to blame (section 6.9.2).
+                raise ConnectionFault(fault.code, str(fault)) from fault
 
     def _on_ping(self, flags: int, number: int, payload: bytes) -> None:
         if number:
@@ -433,7 +403,8 @@ class Connection(asyncio.Protocol):
         if not number:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a priority of no stream")
         if len(payload) != 5:
-            raise StreamFault(Code.FRAME_SIZE_ERROR, "a priority is five bytes")
+            # More than section 6.3 asks for: nothing may be said on a stream that does not exist yet.
+            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "a priority is five bytes")
 
     def _on_goaway(self, _flags: int, number: int, _payload: bytes) -> None:
         if number:
@@ -444,6 +415,9 @@ class Connection(asyncio.Protocol):
         for stream in list(self.waiting):
             stream.go_on()
 
-    def _break_off(self, fault: ConnectionFault) -> None:
-        self.send(frames.goaway(self._last, fault.code, str(fault)))
+    def break_off(self, fault: ConnectionFault) -> None:
+        """The client does not keep to the protocol: tell it, and close."""
+        for number in list(self._streams):
+            self._cut(number)
+        self.send(frames.goaway(min(self._last, self._final), fault.code, str(fault)))
         self.close()

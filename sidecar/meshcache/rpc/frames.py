@@ -15,7 +15,8 @@ LARGEST_WINDOW: Final = 0x7FFF_FFFF
 """The most bytes that a window may allow (section 6.9.1)."""
 DEFAULT_WINDOW: Final = 65_535
 DEFAULT_FRAME_BYTES: Final = 16_384
-"""What either holds for as long as the peer has not said otherwise (section 6.5.2)."""
+DEFAULT_TABLE_BYTES: Final = 4_096
+"""What each holds for as long as the peer has not said otherwise (section 6.5.2)."""
 MOST_FRAME_BYTES: Final = (1 << 24) - 1
 
 # Types (section 6). Plain numbers: they are compared for each frame.
@@ -43,6 +44,7 @@ class Setting(IntEnum):
 
     HEADER_TABLE_SIZE = 0x1
     ENABLE_PUSH = 0x2
+    MAX_CONCURRENT_STREAMS = 0x3
     INITIAL_WINDOW_SIZE = 0x4
     MAX_FRAME_SIZE = 0x5
     MAX_HEADER_LIST_SIZE = 0x6
@@ -53,7 +55,6 @@ class Code(IntEnum):
 
     NO_ERROR = 0x0
     PROTOCOL_ERROR = 0x1
-    INTERNAL_ERROR = 0x2
     FLOW_CONTROL_ERROR = 0x3
     STREAM_CLOSED = 0x5
     FRAME_SIZE_ERROR = 0x6

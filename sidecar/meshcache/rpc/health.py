@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from google.protobuf.message import DecodeError
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from meshcache.rpc.calls import Status
@@ -78,5 +79,8 @@ async def _asked(stream: Stream) -> str:
     message = await stream.read()
     if message is None:
         raise CallError(Status.INTERNAL, "a call without a request")
-    service: str = HealthCheckRequest.FromString(message).service
+    try:
+        service: str = HealthCheckRequest.FromString(message).service
+    except DecodeError as error:
+        raise CallError(Status.INTERNAL, "not a request of a health check") from error
     return service

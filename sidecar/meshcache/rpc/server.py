@@ -31,6 +31,7 @@ class Server:
         self.methods = methods
         self.failed = on_error
         self._connections: set[Connection] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Server | None = None
 
     async def listen(self, path: Path, mode: int) -> None:
@@ -48,12 +49,10 @@ class Server:
             self._listening.close()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace
-        if connections := tuple(self._connections):
-            told = [loop.create_task(connection.go_away()) for connection in connections]
-            _, silent = await asyncio.wait(told, timeout=min(grace, _FAREWELL))
-            for task in silent:
-                task.cancel()
-        if tasks := [task for connection in self._connections for task in connection.tasks()]:
+        patience = min(grace, _FAREWELL)
+        await asyncio.gather(*(connection.go_away(patience) for connection in self._connections))
+        tasks = {task for connection in self._connections for task in connection.tasks()} | self._leaving
+        if tasks:
             _, late = await asyncio.wait(tasks, timeout=max(0.0, deadline - loop.time()))
             for task in late:
                 task.cancel()
@@ -69,3 +68,8 @@ class Server:
     def lost(self, connection: Connection) -> None:
         """It is no more."""
         self._connections.discard(connection)
+
+    def leaving(self, task: asyncio.Task[None]) -> None:
+        """It was cancelled, and has yet to end: what it does until then is part of its stream."""
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MOST_MESSAGE_BYTES: Final = 64 << 20
 """Largest message that is taken: what a buffered request may hold."""
 WINDOW: Final = 1 << 20
-"""Bytes that a client may send on a stream before it is told that they have come."""
+"""Bytes that a client may send on a stream before it is told that there is room for more."""
 _PREFIX_BYTES: Final = 5
 """In front of a message: whether it is compressed, and its length (gRPC over HTTP2, "Length-Prefixed-Message")."""
 _PART: Final = 256 << 10
@@ -81,7 +81,9 @@ class Stream:
             finally:
                 self._arrival = None
         message = messages.popleft()
-        self._unread -= len(message)
+        self._unread -= len(message) + _PREFIX_BYTES
+        if self._uncredited >= WINDOW // 2:
+            self._credit()
         return message
 
     async def write(self, message: bytes) -> None:
@@ -96,7 +98,7 @@ class Stream:
         head = b""
         if not self._headed:
             self._headed = True
-            head = frames.frame(frames.HEADERS, frames.END_HEADERS, self.number, calls.HEAD)
+            head = connection.head(frames.END_HEADERS, self.number, calls.HEAD)
         if size <= self.window and connection.may_send(size):
             self.window -= size
             connection.window -= size
@@ -143,19 +145,18 @@ class Stream:
 
     # What the connection tells it.
 
-    def receive(self, data: bytes) -> None:
-        """Bytes of messages have come; raises `StreamFault`."""
+    def receive(self, data: bytes, size: int) -> None:
+        """Bytes of messages have come, with padding `size` bytes; raises `StreamFault`."""
         if self.ended:
             raise StreamFault(Code.STREAM_CLOSED, "data after the end of a stream")
-        self._uncredited += len(data)
+        self._uncredited += size
         if self._uncredited >= WINDOW // 2:
-            self._connection.send(frames.window_update(self.number, self._uncredited))
-            self._uncredited = 0
+            self._credit()
         if not self._partial and len(data) >= _PREFIX_BYTES:
             size = int.from_bytes(data[1:_PREFIX_BYTES])
             if len(data) == size + _PREFIX_BYTES:
                 self._check(data[0], size)
-                self._unread += size
+                self._unread += len(data)
                 self._messages.append(data[_PREFIX_BYTES:])
                 self._wake()
                 return
@@ -171,7 +172,7 @@ class Stream:
             if after > len(partial):
                 break
             self._messages.append(bytes(partial[at + _PREFIX_BYTES : after]))
-            self._unread += size
+            self._unread += after - at
             at = after
         if at:
             del partial[:at]
@@ -180,11 +181,23 @@ class Stream:
     def _check(self, compressed: int, size: int) -> None:
         if compressed:
             raise StreamFault(Code.PROTOCOL_ERROR, "a compressed message, and no compression was agreed on")
-        if self._unread + size > MOST_MESSAGE_BYTES:
-            raise StreamFault(Code.ENHANCE_YOUR_CALM, "more than is taken before it is read")
+        if size > MOST_MESSAGE_BYTES:
+            raise StreamFault(Code.ENHANCE_YOUR_CALM, "a message that is too long")
+
+    def _credit(self) -> None:
+        # Whole messages count for as long as nobody has read them. One that is longer than the window has to get in.
+        if self._unread < WINDOW:
+            self._connection.send(frames.window_update(self.number, self._uncredited))
+            self._uncredited = 0
+        elif self._uncredited > WINDOW:
+            raise StreamFault(Code.FLOW_CONTROL_ERROR, "more than the window allows")
 
     def end(self) -> None:
-        """The client sends no more."""
+        """The client sends no more; raises `StreamFault`."""
+        if self.ended:
+            raise StreamFault(Code.STREAM_CLOSED, "a second end of a stream")
+        if self._partial:
+            raise StreamFault(Code.PROTOCOL_ERROR, "a message that is cut short")
         self.ended = True
         self._wake()
 
@@ -206,9 +219,12 @@ class Stream:
 
     def cut(self) -> None:
         """Nobody is there any more."""
-        self.closed = True
+        self.closed = self.ended = True
         if self.task is not None:
             self.task.cancel()
+        # Whoever works for the handler may wait, too.
+        self._wake()
+        self.go_on()
 
     def finish(self, status: Status = Status.OK, message: str = "") -> None:
         """End the answer, if it has not ended."""
@@ -218,4 +234,4 @@ class Stream:
         block = calls.trailers(status, message) if status or message else _OK_TRAILERS
         if not self._headed:
             block = calls.HEAD + block
-        self._connection.send(frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, self.number, block))
+        self._connection.send(self._connection.head(frames.END_HEADERS | frames.END_STREAM, self.number, block))
