@@ -190,6 +190,7 @@ fn lookUp(id: u32, found: *const decide.LookUp, now: Moment) abi.Action {
 fn remember(id: u32, found: *const decide.LookUp, hash: u64, why: marks.Why) void {
     // The answer to HEAD has no body to keep.
     if (!equal(view.method.?, "GET")) return;
+    if (why == .miss and !worker.admission.asks(hash)) return;
     const digest = marks.digestOf(found.material);
     const asked: streams_file.Awaited = .{
         .digest = digest,
@@ -221,6 +222,7 @@ fn reply(found: *const decide.LookUp, hit: *const store_file.Hit, stale: bool, n
     if (!abi.respond(made.status, details, made.pairs, made.body)) return .go_on;
     // The answer comes past the filters behind this one, and Envoy would make ext_proc for it.
     if (!worker.settings.header) _ = abi.setProperty(skip_state, "1");
+    worker.admission.pay();
     const sent = if (equal(view.method.?, "HEAD")) 0 else made.body.len;
     table.countPlain(place, .{
         .stale = stale,

@@ -3,6 +3,7 @@
 
 const std = @import("std");
 const abi = @import("abi.zig");
+const admission_file = @import("admission.zig");
 const answer = @import("answer.zig");
 const decide = @import("decide.zig");
 const drops_file = @import("drops.zig");
@@ -18,6 +19,7 @@ const page = @import("memory.zig").page;
 pub var settings: settings_file.Settings = undefined;
 pub var memory: store_file.Memory = undefined;
 pub var store: store_file.Store = undefined;
+pub var admission: admission_file.Admission = .{};
 pub var drops: drops_file.Drops = undefined;
 pub var streams: streams_file.Streams = undefined;
 pub var numbers: numbers_file.Numbers = undefined;

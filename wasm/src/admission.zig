@@ -1,0 +1,67 @@
+//! Which misses are worth asking for at once, and which only when the same comes again.
+//!
+//! To ask costs: a proof, what may be kept, a copy of the answer, and something that has to go for it. It is worth that
+//! where answers are asked for again, so hits pay for it: as long as there is a hit for each answer that was asked for, or
+//! nearly, everything is. Where one new key follows the other, as when a crawler goes by, only what has been seen lately
+//! is (a doorkeeper, as of TinyLFU: Einziger, Friedman and Manes 2017, section 3.4.2).
+
+/// Answers that are asked for ahead of the hits that pay for them.
+pub const allowance = 1024;
+/// Keys of which it is known that they have been seen, a power of 2; each takes the place of one before.
+const remembered = 1 << 14;
+
+/// All zeros at the beginning.
+pub const Admission = struct {
+    /// What was asked for and no hit has paid for, up to `allowance`.
+    owed: u16 = 0,
+    /// Of keys that were seen, some bits of their hash, found by others of them.
+    seen: [remembered]u16 = @splat(0),
+
+    /// Whether to ask for what has this hash, which is not stored.
+    pub fn asks(self: *Admission, hash: u64) bool {
+        if (self.owed < allowance) {
+            self.owed += 1;
+            return true;
+        }
+        const place = &self.seen[@intCast(hash % remembered)];
+        const mark: u16 = @intCast(hash >> 48 | 1);
+        if (place.* == mark) return true;
+        place.* = mark;
+        return false;
+    }
+
+    /// A hit was answered.
+    pub fn pay(self: *Admission) void {
+        self.owed -|= 1;
+    }
+};
+
+const testing = @import("std").testing;
+
+test "all is asked for at first, then what comes again, and a hit pays for one" {
+    var admission: Admission = .{};
+    for (0..allowance) |number| try testing.expect(admission.asks(number));
+    const hash: u64 = 0xABCD_0000_0000_0007;
+    try testing.expect(!admission.asks(hash));
+    try testing.expect(admission.asks(hash));
+    admission.pay();
+    try testing.expect(admission.asks(0x1234_0000_0000_0009));
+    try testing.expect(!admission.asks(0x1234_0000_0000_0009));
+}
+
+test "a key takes the place of one before" {
+    var admission: Admission = .{ .owed = allowance };
+    const one: u64 = 0x0003_0000_0000_0005;
+    const other: u64 = 0x0007_0000_0000_0005;
+    try testing.expect(!admission.asks(one));
+    try testing.expect(!admission.asks(other));
+    try testing.expect(!admission.asks(one));
+    try testing.expect(admission.asks(one));
+}
+
+test "hits pay for no more than was asked for" {
+    var admission: Admission = .{};
+    for (0..10) |_| admission.pay();
+    for (0..allowance) |number| try testing.expect(admission.asks(number));
+    try testing.expect(!admission.asks(1 << 60));
+}
