@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import grpc
 import httpx
@@ -43,8 +44,9 @@ def get(status, path):
     return httpx.get(f"http://{status.metrics_address}{path}", timeout=5)
 
 
-def test_serves_shows_itself_and_drains(place):
-    command = place.serve("--workers", "2")
+@pytest.mark.parametrize("grpc_server", ["native", "grpcio"])
+def test_serves_shows_itself_and_drains(place, grpc_server):
+    command = place.serve("--workers", "2", "--grpc", grpc_server)
     status = place.ready(command)
     assert status.well
     assert status.policies.policies == ("plain",)
@@ -55,6 +57,8 @@ def test_serves_shows_itself_and_drains(place):
         with grpc.insecure_channel(f"unix:{worker.socket}") as channel:
             answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        # gRPC's library brings threads and memory of its own: it is there for those who want it alone.
+        assert ("cygrpc" in Path(f"/proc/{worker.pid}/maps").read_text()) == (grpc_server == "grpcio")
     command.signal(signal.SIGTERM)
     assert command.wait() == 0
     command.assert_nothing_left()

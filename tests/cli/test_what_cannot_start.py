@@ -124,6 +124,7 @@ def test_serve_tells_what_cannot_work(told, arguments, expected):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (("--grpc", "other"), "--grpc: 'other' is not one of 'native', 'grpcio' (see `meshcache serve --help`)"),
         (("--metrics-listen", "nonsense"), "--metrics-listen 'nonsense' is not HOST:PORT"),
         (("--metrics-listen", "127.0.0.1:99999"), "is not HOST:PORT"),
         (("--refresh-cluster", "a"), "--refresh-cluster needs Envoy's refresh listener: --refresh-url unix:<path>"),

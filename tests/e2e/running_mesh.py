@@ -144,6 +144,12 @@ class Mesh:
 
         assert await eventually(ready, START_TIMEOUT), self.log
 
+    async def ended(self) -> bool:
+        """Whether it has ended by itself, and well."""
+        assert self._process is not None
+        assert not self._process.returncode, self.log
+        return self._process.returncode is not None
+
     async def stop(self) -> None:
         """SIGTERM, and see that nothing of it is left running."""
         await self._end(signal.SIGTERM)
