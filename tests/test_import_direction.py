@@ -25,9 +25,13 @@ ALLOWED: dict[str, set[str]] = {
     "wasm": {"message", "decisions", "rfc", "experiment", "policy", "engine"},
     "simulate": {"message", "decisions", "rfc", "eviction", "policy", "engine", "tiers"},
     "envoy": {"policy", "process", "wasm"},
+    "rpc": {"process"},
     "admin": {"observe", "process"},
     "demo": {"process"},
-    "extproc": {"message", "decisions", "rfc", "experiment", "policy", "engine", "tiers", "observe", "process", "wasm"},
+    "extproc": {
+        *("message", "decisions", "rfc", "experiment", "policy", "engine", "tiers"),
+        *("observe", "process", "wasm", "rpc"),
+    },
 }
 """`cli` is on top and may import everything."""
 
