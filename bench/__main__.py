@@ -28,12 +28,19 @@ if TYPE_CHECKING:
 
 GROUPS = (
     ("direct", "wasm-hit", "envoy-cache", "wasm-hit-ab", "hit"),
-    ("echo", "hit", "warm-hit", "proxy", "direct"),
+    ("echo", "echo-native", "hit", "hit-grpcio", "warm-hit", "proxy", "direct"),
 )
 """Run in turn at full load."""
 COMPARED = (
     (("wasm-hit", "direct"), ("wasm-hit", "envoy-cache"), ("wasm-hit-ab", "direct"), ("hit", "envoy-cache")),
-    (("hit", "echo"), ("warm-hit", "echo"), ("hit", "direct"), ("proxy", "direct")),
+    (
+        ("hit", "echo"),
+        ("hit", "echo-native"),
+        ("hit", "hit-grpcio"),
+        ("warm-hit", "echo"),
+        ("hit", "direct"),
+        ("proxy", "direct"),
+    ),
 )
 """Of each group, what is compared by requests per second."""
 PASSING = ("unique-proxy", "pass", "tee", "miss", "wasm-miss")

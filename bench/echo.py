@@ -1,6 +1,7 @@
 """The barest ext_proc server on `grpc.aio`: what any such server in Python costs, whatever it does.
 
-`python -m bench.echo MODE SOCKET [ANSWER]`, with the event loop and the server options of `meshcache serve`:
+`python -m bench.echo MODE SOCKET [ANSWER] [--native]`, with the event loop and the server options of `meshcache serve`;
+with `--native` on `meshcache.rpc`:
 
 - `reply` answers every request with the response that the file ANSWER holds (JSON: `headers`, `body`), unread;
 - `pass` lets every request through to the origin, unread;
@@ -22,13 +23,17 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, 
 from grpc.aio import EOF
 from grpc_health.v1 import health, health_pb2_grpc
 
-from meshcache.extproc.options import METHOD, SERVER_OPTIONS, SERVICE
+from meshcache.extproc.options import METHOD, SERVER_OPTIONS, SERVICE, SOCKET_MODE
+from meshcache.rpc.health import Health
+from meshcache.rpc.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
+
+    from meshcache.rpc.stream import Stream
 
     Context = grpc.aio.ServicerContext[Any, bytes]
-    Handler = Callable[[object, Context], Awaitable[None]]
+    Handler = Callable[[object, Context | Stream], Coroutine[Any, Any, None]]
 
 
 def canned_reply(text: str) -> bytes:
@@ -46,16 +51,16 @@ def canned_reply(text: str) -> bytes:
 def answering_once(reply: bytes) -> Handler:
     """Return a handler that answers the first message of a stream and ends it."""
 
-    async def converse(_requests: object, context: Context) -> None:
-        if await context.read() is not EOF:
+    async def converse(_requests: object, context: Context | Stream) -> None:
+        if await context.read() not in _ENDS:
             await context.write(reply)
 
     return converse
 
 
-async def tee(_requests: object, context: Context) -> None:
+async def tee(_requests: object, context: Context | Stream) -> None:
     """Follow a response to its end without changing it: the fewest messages by which it can be stored."""
-    while (message := await context.read()) is not EOF:
+    while (message := await context.read()) not in _ENDS:
         request = ProcessingRequest.FromString(message)
         match request.WhichOneof("request"):
             case "request_headers":
@@ -69,6 +74,10 @@ async def tee(_requests: object, context: Context) -> None:
                 if request.response_body.end_of_stream:
                     return
     raise asyncio.CancelledError
+
+
+_ENDS = (EOF, None)
+"""What is read at the end of a stream."""
 
 
 def _pass_request() -> ProcessingResponse:
@@ -118,12 +127,26 @@ async def serve(handler: Handler, socket: Path) -> None:
     await server.wait_for_termination()
 
 
+async def serve_native(handler: Handler, socket: Path) -> None:
+    """The same with `meshcache.rpc`."""
+    health = Health((SERVICE,))
+    health.set(serving=True)
+
+    async def converse(stream: Stream) -> None:
+        await handler(None, stream)
+
+    methods = {f"/{SERVICE}/{METHOD}": converse, **health.methods()}
+    await Server(methods, on_error=print).listen(socket, SOCKET_MODE)
+    await asyncio.Event().wait()
+
+
 def main() -> None:
     """The entry of the process."""
     parser = argparse.ArgumentParser(prog="bench.echo")
     parser.add_argument("mode", choices=["reply", "pass", "tee"])
     parser.add_argument("socket", type=Path)
     parser.add_argument("answer", type=Path, nargs="?")
+    parser.add_argument("--native", action="store_true")
     options = parser.parse_args()
     if options.mode == "reply":
         handler = answering_once(canned_reply(options.answer.read_text()))
@@ -132,7 +155,7 @@ def main() -> None:
     else:
         handler = tee
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(handler, options.socket))
+        runner.run((serve_native if options.native else serve)(handler, options.socket))
 
 
 if __name__ == "__main__":

@@ -137,21 +137,25 @@ def running_ways(folder: Path) -> Iterator[Running]:
             return stack.enter_context(running_front(folder, name, behind, socket, filters, wasm))
 
         def echo(mode: str, *arguments: str | Path) -> str:
-            socket = folder / f"echo-{mode}.sock"
+            name = f"echo-{mode}{'-native' if '--native' in arguments else ''}"
+            socket = folder / f"{name}.sock"
             command = [sys.executable, "-m", "bench.echo", mode, socket, *arguments]
-            stack.enter_context(running(f"echo-{mode}", command, ready=accepts(socket), folder=folder, env=environment))
-            return front(f"envoy-echo-{mode}", socket)
+            stack.enter_context(running(name, command, ready=accepts(socket), folder=folder, env=environment))
+            return front(f"envoy-{name}", socket)
 
         plain = front("envoy")
         cache = front("envoy-cache", filters=[cache_filter()])
         worker = stack.enter_context(running_sidecar(folder, "envoy-meshcache", HERE / "policies"))
         meshcache = front("envoy-meshcache", worker)
         filtered = front("envoy-filter", worker, wasm=built_filter())
+        library = running_sidecar(folder, "envoy-grpcio", HERE / "policies", "data-grpcio", ("--grpc", "grpcio"))
+        by_library = front("envoy-grpcio", stack.enter_context(library))
         ways = [
             Way("direct", f"{plain}/direct", reaches_origin=False),
             Way("proxy", f"{plain}/hit", reaches_origin=True),
             Way("envoy-cache", f"{cache}/hit", reaches_origin=False),
             Way("hit", f"{meshcache}/hit", reaches_origin=False, cache_status=r"meshcache; hit.*\bhot\b"),
+            Way("hit-grpcio", f"{by_library}/hit", reaches_origin=False, cache_status=r"meshcache; hit.*\bhot\b"),
             Way(
                 "warm-hit",
                 f"{meshcache}/warm",
@@ -177,6 +181,7 @@ def running_ways(folder: Path) -> Iterator[Running]:
         answer.write_text(json.dumps({"headers": headers, "body": BODY}))
         late = [
             Way("echo", f"{echo('reply', answer)}/hit", reaches_origin=False, cache_status="meshcache; hit"),
+            Way("echo-native", f"{echo('reply', answer, '--native')}/hit", False, cache_status="meshcache; hit"),
             Way("pass", f"{echo('pass')}/pass/", reaches_origin=True, unique=True),
             Way("tee", f"{echo('tee')}/tee/", reaches_origin=True, unique=True),
             Way("unique-proxy", f"{plain}/proxy/", reaches_origin=True, unique=True),
@@ -238,12 +243,14 @@ def running_front(
 
 
 @contextmanager
-def running_sidecar(folder: Path, envoy: str, policies: Path, data: str = "data") -> Iterator[Path]:
+def running_sidecar(
+    folder: Path, envoy: str, policies: Path, data: str = "data", more: Sequence[str] = ()
+) -> Iterator[Path]:
     """Run the sidecar with one worker, which refreshes through the front `envoy`; gives the worker's socket."""
     socket = folder / data / "run" / "worker-0.sock"
     command: list[str | Path] = [Path(sys.executable).parent / "meshcache", "serve"]
     command += ["--policies", policies, "--data", folder / data, "--metrics-listen", f"{LOOPBACK}:0"]
-    command += ["--refresh-url", f"unix:{folder / f'{envoy}-refresh.sock'}"]
+    command += ["--refresh-url", f"unix:{folder / f'{envoy}-refresh.sock'}", *more]
     with running(f"meshcache-{data}", command, ready=accepts(socket), folder=folder, timeout=60):
         yield socket
 
