@@ -90,6 +90,8 @@ class Connection(Incoming):
         """What was written waits to be read."""
         self.waiting: set[Stream] = set()
         """The streams that wait for room to write."""
+        self.gone: asyncio.Future[None] = self.loop.create_future()
+        """Done when the connection is no more."""
         self._owner = owner
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, Stream] = {}
@@ -139,6 +141,8 @@ class Connection(Incoming):
             self._cut(number)
         if self._going is not None and not self._going.done():
             self._going.set_result(None)
+        if not self.gone.done():
+            self.gone.set_result(None)
         self._owner.lost(self)
 
     def pause_writing(self) -> None:
@@ -193,9 +197,13 @@ class Connection(Incoming):
         """What answers the streams that there are."""
         return [stream.task for stream in self._streams.values() if stream.task is not None]
 
+    def end_answered(self) -> None:
+        """Send the statuses that wait for the client to end or to reset its streams."""
+        self._lingering.end()
+
     def close(self) -> None:
         """Close it when what was written is sent."""
-        self._lingering.end()
+        self.end_answered()
         if self._transport is not None:
             self._transport.close()
             self.loop.call_later(FAREWELL, self._transport.abort)

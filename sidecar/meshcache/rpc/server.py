@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BACKLOG: Final = 1024
 """Connections that may wait to be taken."""
 _FAREWELL: Final = 1.0
-"""Seconds within which a client is to have seen that no streams are taken any more."""
+"""Seconds within which a client is to have seen that no streams are taken any more, or to have gone."""
 
 
 class Server:
@@ -58,6 +58,11 @@ class Server:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=_FAREWELL)
+        for connection in tuple(self._connections):
+            connection.end_answered()
+        if gone := [connection.gone for connection in self._connections]:
+            # What a client writes to a socket that has been closed may cost it the answers that it has yet to read.
+            await asyncio.wait(gone, timeout=min(_FAREWELL, max(0.0, deadline - loop.time())))
         for connection in tuple(self._connections):
             connection.close()
 
