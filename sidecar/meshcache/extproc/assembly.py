@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from meshcache.experiment.overlay import Adoption, Overlay
     from meshcache.extproc.control import Invalid, Overlays, WorkerOptions
-    from meshcache.extproc.streams import EnvoyStream
+    from meshcache.extproc.transport import Converse
     from meshcache.observe.metrics import Metrics
     from meshcache.policy.documents import Documents
     from meshcache.policy.snapshot import Snapshot
@@ -128,9 +128,10 @@ class Service:
             )
         self._faults = faults
 
-    async def converse(self, stream: EnvoyStream) -> None:
-        """Answer the messages of one stream."""
-        await self._processor.converse(stream)
+    @property
+    def converse(self) -> Converse:
+        """What answers the messages of one stream."""
+        return self._processor.converse
 
     def failed(self, error: BaseException) -> None:
         """A conversation has let an error out, which should not happen."""

@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from meshcache.extproc.streams import EnvoyStream
-    from meshcache.extproc.transport import Transport
+    from meshcache.extproc.transport import Converse, Transport
 
 _COLLECT_AFTER: Final = 10_000
 """Objects that may be made, less those that went, before the young ones are looked through (700 by default)."""
@@ -72,8 +71,9 @@ METRICS_INTERVAL: Final = 1.0
 class Service(Protocol):
     """What `assembly.build` returns: the cache behind the ext_proc edge."""
 
-    async def converse(self, stream: EnvoyStream) -> None:
-        """Answer the messages of one stream."""
+    @property
+    def converse(self) -> Converse:
+        """What answers the messages of one stream."""
         ...
 
     def failed(self, error: BaseException) -> None:

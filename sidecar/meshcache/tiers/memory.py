@@ -188,7 +188,11 @@ class MemoryTier:
     @property
     def used_bytes(self) -> int:
         """Bytes that all entries take."""
-        return sum(pool.used for pool in self._pools.values())
+        # Each entry that comes asks for it.
+        used = 0
+        for pool in self._pools.values():
+            used += pool.lru.bytes + pool.ttl.bytes
+        return used
 
     @property
     def budget_bytes(self) -> int:
