@@ -6,6 +6,7 @@ and a response) gets the same text in every place where it could stand.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import tempfile
 from dataclasses import dataclass
@@ -53,11 +54,15 @@ from meshcache.rfc import (
     validation,
     vary,
 )
+from meshcache.rpc.calls import CallReader
+from meshcache.rpc.frames import ConnectionFault
 from meshcache.tiers.envelope import BadEnvelope, front_of, unseal
 from meshcache.tiers.purge_log import LogReader
 from meshcache.tiers.signing import Keyring
 from meshcache.wasm import feed, marks, numbers
 from policy_texts import SECRET
+from rpc_peer import OPENING, opens
+from rpc_peer import Peer as Http2Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +87,7 @@ _ROUTES = RouteIndex(
 )
 
 
+_OPENING, _CALL = OPENING.decode("latin-1"), opens(1).decode("latin-1")
 _BATCH = batch(1, 1, [Hit(), Hit(b"u" * 16)])
 
 
@@ -221,6 +227,20 @@ def _admit(text: str) -> object:
     return [admission.bypass_reason(_request(headers=_headers(name)(text))) for name in names], admission.bypass_reason(
         _request(path=text, authority=text, method=text)
     )
+
+
+def _http2(data: bytes) -> object:
+    """A connection of Envoy's, until it is lost."""
+
+    async def take() -> int:
+        peer = Http2Client(opening=b"")
+        peer.send(data)
+        await peer.settled()
+        peer.lose()
+        await peer.settled()
+        return peer.begun
+
+    return asyncio.run(take())
 
 
 def _message(data: bytes) -> ProcessingRequest:
@@ -375,6 +395,8 @@ PARSERS: tuple[Parser, ...] = (
     Parser("network", trust.parse_network, raises=(ValueError,)),
     Parser("address", lambda text: parse_address(text, "--listen"), (), ("", "["), (StartError,)),
     Parser("store URL in a log", logs.redact, (), ("", "redis://")),
+    Parser("HTTP/2", _http2, starts=("", _OPENING, f"{_OPENING}{_CALL}", f"{_OPENING}{_CALL}\0\xff\xff"), binary=True),
+    Parser("header block", lambda data: CallReader().read(data), raises=(ConnectionFault,), binary=True),
     Parser("ext_proc message", _converse, raises=(DecodeError,), binary=True),
     Parser(
         "envelope",

@@ -167,7 +167,7 @@ class Peer:
 
     def fields(self, frame: Frame) -> dict[str, str]:
         assert frame.kind == frames.HEADERS
-        return dict(self._decoder.decode(frame.payload))
+        return {str(name): str(value) for name, value in self._decoder.decode(frame.payload)}
 
     def lose(self) -> None:
         self.wire.closed = True
