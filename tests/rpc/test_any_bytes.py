@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rpc_frames import ALL, conversations
-from rpc_peer import ECHO, END, HOLD, OPENING, Peer, block, broken_off, data, message, opens
 
 from fuzz.growth import MOST_GROWTH, TRIES, thread_seconds
 from meshcache.rpc import frames
@@ -20,6 +19,7 @@ from meshcache.rpc.calls import Status
 from meshcache.rpc.connection import Connection
 from meshcache.rpc.frames import END_HEADERS, Code, Setting, frame
 from meshcache.rpc.stream import Stream
+from rpc_peer import ECHO, END, HOLD, OPENING, Peer, block, broken_off, data, message, opens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from itertools import pairwise
 
 import pytest
 from hpack import Encoder
-from rpc_peer import ECHO, HOLD, OPENING, Peer, block, broken_off, contents, data, kinds, message, opens, resets
 
 from meshcache.rpc import frames
 from meshcache.rpc.connection import MOST_BLOCK_BYTES, MOST_STREAMS, WINDOW_OF_ALL
 from meshcache.rpc.frames import ACK, END_HEADERS, END_STREAM, PADDED, WITH_PRIORITY, Code, Setting, frame
+from meshcache.rpc.stream import Stream
+from rpc_peer import ECHO, HOLD, OPENING, Peer, block, broken_off, contents, data, kinds, message, opens, resets
 
 PING = frame(frames.PING, 0, 0, b"12345678")
 
@@ -340,6 +342,20 @@ async def test_the_last_stream_of_a_farewell_does_not_grow() -> None:
     peer.send(frames.window_update(0, 0))
     [last] = peer.received()
     assert last.payload[:4] == (1).to_bytes(4)
+
+
+async def test_who_works_on_after_the_end_writes_nothing() -> None:
+    async def stubborn(stream: Stream) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await stream.write(b"late")
+
+    peer = Peer({"/t.S/Stubborn": stubborn}, OPENING + opens(1, "/t.S/Stubborn"))
+    await peer.settled()
+    peer.connection.close()
+    # The transport of `Peer` asserts that nothing is written after its end.
+    assert await peer.settled() == []
+    assert (peer.running, peer.errors) == (0, [])
 
 
 async def test_a_farewell_is_said_once_and_to_nobody_who_has_gone() -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rpc_peer import ECHO, END, HOLD, OPENING, Frame, Peer, contents, data, kinds, message, opens, resets
 
 from meshcache.rpc import frames
 from meshcache.rpc.calls import Status
 from meshcache.rpc.frames import Code, Setting
 from meshcache.rpc.stream import MOST_MESSAGE_BYTES, WINDOW, CallError
+from rpc_peer import ECHO, END, HOLD, OPENING, Frame, Peer, contents, data, kinds, message, opens, resets
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -154,6 +154,28 @@ async def test_a_client_that_ignores_its_window_is_reset() -> None:
     peer.send(*[data(1, message(bytes(CUT)))] * (2 * WINDOW // CUT + 10))
     assert resets(await peer.settled()) == {1: Code.FLOW_CONTROL_ERROR}
     assert not peer.running
+
+
+async def test_a_client_that_sends_no_more_is_given_no_more_room() -> None:
+    go = asyncio.Event()
+
+    async def later(stream: Stream) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await go.wait()
+        while await stream.read() is not None:
+            pass
+
+    peer = once(later)
+    peer.send(opens(3, "/t.S/Once"))
+    for number in (1, 3):
+        # More than a window of whole messages: half a window waits to be given back.
+        peer.send(*[data(number, message(bytes(CUT)))] * (3 * WINDOW // 2 // CUT + 5))
+    peer.send(data(1, b"", END), frames.reset(3, Code.CANCEL))
+    peer.received()
+    go.set()
+    received = await peer.settled()
+    assert peer.running == 0
+    assert not any(frame.kind == frames.WINDOW_UPDATE for frame in received)
 
 
 async def test_padding_is_given_back_as_well() -> None:

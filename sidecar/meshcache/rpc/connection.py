@@ -137,8 +137,7 @@ class Connection(Incoming):
         """Cancel what is being answered."""
         self._transport = None
         self._lingering.clear()
-        for number in list(self._streams):
-            self._cut(number)
+        self._cut_all()
         if self._going is not None and not self._going.done():
             self._going.set_result(None)
         if not self.gone.done():
@@ -202,8 +201,9 @@ class Connection(Incoming):
         self._lingering.end()
 
     def close(self) -> None:
-        """Close it when what was written is sent."""
+        """Close it when what was written is sent. Of those who still work on streams nothing is sent any more."""
         self.end_answered()
+        self._cut_all()
         if self._transport is not None:
             self._transport.close()
             self.loop.call_later(FAREWELL, self._transport.abort)
@@ -235,6 +235,10 @@ class Connection(Incoming):
             stream.cut()
             if stream.task is not None:
                 self._owner.leaving(stream.task)
+
+    def _cut_all(self) -> None:
+        for number in list(self._streams):
+            self._cut(number)
 
     def _on_data(self, flags: int, number: int, payload: bytes) -> None:
         if not 0 < number <= self._last:
@@ -425,7 +429,6 @@ class Connection(Incoming):
 
     def break_off(self, fault: ConnectionFault) -> None:
         """The client does not keep to the protocol: tell it, and close."""
-        for number in list(self._streams):
-            self._cut(number)
+        self._cut_all()
         self.send(frames.goaway(min(self._last, self._final), fault.code, str(fault)))
         self.close()

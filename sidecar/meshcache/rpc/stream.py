@@ -82,7 +82,7 @@ class Stream:
                 self._arrival = None
         message = messages.popleft()
         self._unread -= len(message) + _PREFIX_BYTES
-        if self._uncredited >= WINDOW // 2:
+        if self._uncredited >= WINDOW // 2 and not self.ended:
             self._credit()
         return message
 
