@@ -289,6 +289,19 @@ async def test_an_error_of_a_call_is_its_status() -> None:
     assert not peer.errors
 
 
+@pytest.mark.parametrize("path", [ECHO, "/t.S/Aborts", "/t.S/Fails"])
+async def test_what_comes_after_the_answer_says_nothing(path: str) -> None:
+    async def fails(_: Stream) -> None:
+        raise ValueError
+
+    peer = Peer({"/t.S/Aborts": lambda stream: stream.abort(Status.UNAVAILABLE, ""), "/t.S/Fails": fails})
+    peer.send(opens(1, path, END))
+    await peer.settled()
+    late = data(1, message(b"a")) + data(1, b"", END) + opens(1, path, END) + frames.window_update(1, 1 << 30)
+    peer.send(late, frames.window_update(1, 1 << 30), frames.reset(1, Code.CANCEL))
+    assert await peer.settled() == []
+
+
 async def test_an_error_before_any_reply_has_its_head_with_it() -> None:
     peer = once(lambda stream: stream.abort(Status.UNAVAILABLE, "no"))
     [only] = await peer.settled()

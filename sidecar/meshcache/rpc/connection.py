@@ -6,7 +6,7 @@ Of HTTP/2 it speaks what a gRPC server needs (RFC 9113): no push, no priorities,
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from meshcache.rpc import calls, frames
 from meshcache.rpc.calls import CallReader, Status
@@ -33,7 +33,9 @@ from meshcache.rpc.lingering import Lingering
 from meshcache.rpc.stream import WINDOW, CallError, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
+
+    from meshcache.rpc.owner import Owner
 
     Handler = Callable[[Stream], Coroutine[Any, Any, None]]
 
@@ -49,31 +51,6 @@ FAREWELL: Final = 1.0
 """Seconds that a client has for reading the last of what was written, before the connection is cut."""
 _GOING: Final = b"meshcach"
 """What the ping carries that tells when a client has seen that this side goes away (RFC 9113 section 6.8)."""
-
-
-class Owner(Protocol):
-    """Whose connection it is."""
-
-    @property
-    def methods(self) -> Mapping[str, Handler]:
-        """What is served, by its full path."""
-        ...
-
-    def opened(self, connection: Connection) -> None:
-        """It begins."""
-        ...
-
-    def lost(self, connection: Connection) -> None:
-        """It is no more."""
-        ...
-
-    def leaving(self, task: asyncio.Task[None]) -> None:
-        """It was cancelled, and has yet to end."""
-        ...
-
-    def failed(self, error: BaseException) -> None:
-        """A handler has let an error out that is not a `CallError`."""
-        ...
 
 
 class Connection(Incoming):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import Final
 
 from meshcache.rpc.frames import ACK, HEAD_BYTES, PREFACE, SETTINGS, STREAM_MASK, Code, ConnectionFault
 
 FRAME_BYTES: Final = 64 << 10
 """Largest frame that is taken."""
+_HEAD: Final = struct.Struct(">HBBBL").unpack_from
+"""A length of 24 bits, a type, flags, and a stream's number (section 4.1)."""
 _OPENING_BYTES: Final = len(PREFACE) + HEAD_BYTES
 
 
@@ -62,16 +65,15 @@ class Incoming(asyncio.Protocol):
     def _split(self, data: bytes, at: int) -> None:
         end = len(data)
         while end - at >= HEAD_BYTES:
-            size = int.from_bytes(data[at : at + 3])
+            high, low, kind, flags, number = _HEAD(data, at)
+            size = high << 8 | low
             if size > FRAME_BYTES:
                 raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
             after = at + HEAD_BYTES + size
             if after > end:
                 self._keep(data[at:], after - end)
                 return
-            kind, flags = data[at + 3], data[at + 4]
-            number = int.from_bytes(data[at + 5 : at + HEAD_BYTES]) & STREAM_MASK
-            self.on_frame(kind, flags, number, data[at + HEAD_BYTES : after])
+            self.on_frame(kind, flags, number & STREAM_MASK, data[at + HEAD_BYTES : after])
             at = after
         if at < end:
             self._keep(data[at:], HEAD_BYTES - (end - at))
