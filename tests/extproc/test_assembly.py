@@ -45,6 +45,14 @@ async def test_keys_that_cannot_be_used_are_not_replaced(tmp_path: Path) -> None
     assert (keys / "signing-0001.key").read_text() == "short"
 
 
+async def test_what_a_conversation_lets_out_is_counted(tmp_path: Path) -> None:
+    metrics = Metrics()
+    service = await build(options(tmp_path / "data", tmp_path / "keys"), metrics, logs.get_logger())
+    service.failed(ValueError("out of a stream"))
+    await service.close()
+    assert metrics.snapshot().counters["stream_errors_total"] == {("stream",): 1}
+
+
 @pytest.mark.parametrize(
     ("url", "folder"),
     [

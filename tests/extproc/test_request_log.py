@@ -116,6 +116,24 @@ async def test_a_client_that_leaves_and_a_fault_are_lines_too(
         assert (fault["decision"], fault["path"]) == (None, "/a")
 
 
+async def test_a_reset_while_the_cache_looks_is_a_line_too(tmp_path: Path, written: io.StringIO) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        logged = Logged(rig, written)
+        await logged.line(request(), response(), body(b"one", end=True))
+        rig.forget_memory()
+        rig.warm.may_go.clear()
+        written.seek(0)
+        written.truncate()
+        looking = asyncio.create_task(logged.processor.converse(Stream(request())))
+        await asyncio.sleep(0.01)
+        looking.cancel()
+        await asyncio.wait([looking])
+        assert looking.cancelled()
+        rig.warm.may_go.set()
+        (line,) = written.getvalue().splitlines()
+        assert (json.loads(line)["path"], json.loads(line)["decision"]) == ("/a", None)
+
+
 async def test_streams_at_the_same_time_do_not_mix(tmp_path: Path, written: io.StringIO) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         logged = Logged(rig, written)

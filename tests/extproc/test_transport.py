@@ -212,6 +212,18 @@ async def test_a_conversation_that_fails_ends_with_an_error_and_others_go_on(ser
         assert [str(error) for error in served.errors] == ["/error"]
 
 
+async def test_what_is_no_message_ends_its_stream_alone(served: Served, client: Client) -> None:
+    other = await client.begun("/two")
+    async with served.channel() as channel:
+        raw = channel.stream_stream(f"/{SERVICE}/{METHOD}")()
+        await raw.write(request(path="/one").SerializeToString())
+        assert said("/one") == ProcessingResponse.FromString(await raw.read())
+        await raw.write(b"\xff no message")
+        assert await raw.code() not in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED)
+    assert await said_to(other, body(b"more")) == "more"
+    other.cancel()
+
+
 async def test_it_says_of_itself_that_it_serves_until_it_retires(served: Served, client: Client) -> None:
     assert [await client.health(name) for name in ("", SERVICE)] == [SERVING] * 2
     watch = client.watch()

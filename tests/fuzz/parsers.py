@@ -244,7 +244,7 @@ def _http2(data: bytes) -> object:
 
 
 def _message(data: bytes) -> ProcessingRequest:
-    """As grpc makes it of a frame; what is no message never reaches the sidecar's code."""
+    """As a stream reads it; what is no message ends its stream, and reaches no more of the code."""
     return ProcessingRequest.FromString(data)
 
 
