@@ -109,6 +109,12 @@ def _settings(count: int) -> list[bytes]:
     return [frames.settings({Setting.INITIAL_WINDOW_SIZE: 5}) * count]
 
 
+def _windows_of_many(count: int) -> list[bytes]:
+    held = [opens(2 * at + 1, HOLD) for at in range(count // 16)]
+    window = [frames.settings({Setting.INITIAL_WINDOW_SIZE: size}) + frames.window_update(0, 1) for size in (0, 1)]
+    return [*held, *(window[at % 2] for at in range(count))]
+
+
 def _one_settings(count: int) -> list[bytes]:
     pairs = b"".join(b"\0\x04" + (at % 1000).to_bytes(4) for at in range(count))
     return [frame(frames.SETTINGS, 0, 0, pairs[at : at + 60_000]) for at in range(0, len(pairs), 60_000)]
@@ -157,6 +163,7 @@ def _calls_of_nothing(count: int) -> list[bytes]:
         _tiny,
         _pings,
         _settings,
+        _windows_of_many,
         _one_settings,
         _pieces_of_a_message,
         _empty_data,

@@ -117,6 +117,16 @@ async def test_a_setting_that_overflows_a_window_ends_the_connection() -> None:
     assert broken_off(peer.received()) is Code.FLOW_CONTROL_ERROR
 
 
+async def test_a_window_of_a_stream_that_is_over_overflows_nothing() -> None:
+    peer = Peer()
+    peer.send(opens(1) + frames.window_update(1, frames.LARGEST_WINDOW - frames.DEFAULT_WINDOW) + reset(1))
+    peer.send(opens(3) + frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.LARGEST_WINDOW}))
+    peer.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}) + frames.window_update(3, 10))
+    assert not peer.wire.closed
+    peer.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.LARGEST_WINDOW - 9}))
+    assert broken_off(peer.received()) is Code.FLOW_CONTROL_ERROR
+
+
 # What says nothing, or little.
 
 

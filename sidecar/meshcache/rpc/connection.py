@@ -61,6 +61,8 @@ class Connection(Incoming):
         self.loop = asyncio.get_running_loop()
         self.window = frames.DEFAULT_WINDOW
         """Bytes that may still be sent on all streams together."""
+        self.stream_window = frames.DEFAULT_WINDOW
+        """Bytes that may be sent on any stream before the client asks for more."""
         self.frame_bytes = frames.DEFAULT_FRAME_BYTES
         """Largest frame that the client takes."""
         self.paused = False
@@ -73,7 +75,8 @@ class Connection(Incoming):
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, Stream] = {}
         self._calls = CallReader()
-        self._stream_window = frames.DEFAULT_WINDOW
+        # What streams have been given beyond that: none more than this.
+        self._widest = 0
         self._table_bytes = frames.DEFAULT_TABLE_BYTES
         self._shrunk = False
         # The last stream that the client has opened, and that it may open.
@@ -291,7 +294,7 @@ class Connection(Incoming):
             ending = END_HEADERS | END_STREAM
             self.send(self.head(ending, number, calls.NOT_GRPC) + frames.reset(number, Code.NO_ERROR))
             return
-        stream = Stream(self, number, self._stream_window)
+        stream = Stream(self, number)
         handler = self._owner.methods.get(call.path)
         if handler is None:
             stream.finish(Status.UNIMPLEMENTED, f"no method {call.path[:100]}")
@@ -341,19 +344,20 @@ class Connection(Incoming):
         table_bytes = values.get(Setting.HEADER_TABLE_SIZE, self._table_bytes)
         self._shrunk |= table_bytes < self._table_bytes
         self._table_bytes = table_bytes
-        window = values.get(Setting.INITIAL_WINDOW_SIZE, self._stream_window)
-        if window != self._stream_window:
+        window = values.get(Setting.INITIAL_WINDOW_SIZE, self.stream_window)
+        if window != self.stream_window:
             self._change_windows(window)
         self.send(frames.frame(SETTINGS, ACK, 0))
 
     def _change_windows(self, window: int) -> None:
-        change, self._stream_window = window - self._stream_window, window
-        for stream in self._streams.values():
-            try:
-                stream.widen(change)
-            except StreamFault as fault:
+        self.stream_window = window
+        if window + self._widest > frames.LARGEST_WINDOW:
+            # Of a stream that is over, perhaps.
+            self._widest = max((0, *(stream.window for stream in self._streams.values())))
+            if window + self._widest > frames.LARGEST_WINDOW:
                 # Of a setting the connection is to blame (section 6.9.2).
-                raise ConnectionFault(fault.code, str(fault)) from fault
+                raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "a window of more than 2^31-1 bytes")
+        self._go_on()
 
     def _on_ping(self, flags: int, number: int, payload: bytes) -> None:
         if number:
@@ -377,6 +381,7 @@ class Connection(Incoming):
                 raise StreamFault(Code.PROTOCOL_ERROR, "an increment of nothing")
             if stream is not None:
                 stream.widen(increment)
+                self._widest = max(self._widest, stream.window)
             return
         self.window += increment
         if not increment:
@@ -401,7 +406,9 @@ class Connection(Incoming):
         # It opens no streams any more, and closes the connection when it has had its answers.
 
     def _go_on(self) -> None:
-        for stream in list(self.waiting):
+        # Each once: those for whom there is none wait anew, when it is their turn.
+        waiting, self.waiting = self.waiting, set()
+        for stream in waiting:
             stream.go_on()
 
     def break_off(self, fault: ConnectionFault) -> None:

@@ -51,14 +51,14 @@ class Stream:
         "window",
     )
 
-    def __init__(self, connection: Connection, number: int, window: int) -> None:
+    def __init__(self, connection: Connection, number: int) -> None:
         self.closed = False
         """Nothing is sent any more: this side has ended it, or somebody has reset it."""
         self.ended = False
         """The client sends no more."""
         self.number = number
-        self.window = window
-        """Bytes that may still be sent on it; below zero after the client has made its windows smaller."""
+        self.window = 0
+        """Bytes that may still be sent on it, beyond those that may on any: below zero when some were sent."""
         self.task: asyncio.Task[None] | None = None
         self._connection = connection
         self._messages: deque[bytes] = deque()
@@ -99,7 +99,7 @@ class Stream:
         if not self._headed:
             self._headed = True
             head = connection.head(frames.END_HEADERS, self.number, calls.HEAD)
-        if size <= self.window and connection.may_send(size):
+        if size <= self.window + connection.stream_window and connection.may_send(size):
             self.window -= size
             connection.window -= size
             connection.send(
@@ -114,7 +114,8 @@ class Stream:
     async def _write_in_parts(self, data: bytes) -> None:
         connection, view, sent = self._connection, memoryview(data), 0
         while sent < len(data) and not self.closed:
-            room = min(self.window, connection.window, _PART)
+            # Below zero after the client has made its windows smaller.
+            room = min(self.window + connection.stream_window, connection.window, _PART)
             if room <= 0 or connection.paused:
                 await self._wait_for_room()
                 continue
@@ -206,9 +207,9 @@ class Stream:
             self._arrival.set_result(None)
 
     def widen(self, increment: int) -> None:
-        """So many bytes more may be sent, or fewer; raises `StreamFault`."""
+        """So many bytes more may be sent; raises `StreamFault`."""
         self.window += increment
-        if self.window > frames.LARGEST_WINDOW:
+        if self.window + self._connection.stream_window > frames.LARGEST_WINDOW:
             raise StreamFault(Code.FLOW_CONTROL_ERROR, "a window of more than 2^31-1 bytes")
         self.go_on()
 
