@@ -51,7 +51,8 @@ HALF_DELAY_MS = 20
 """How long each connection waits on average between two requests of it."""
 HALF_TRIES = 3
 """Runs of a second by which the number of connections is found."""
-LIGHT_CONNECTIONS = 2
+LIGHT_CONNECTIONS = 1
+"""One request at a time: what it takes, and not how requests wait for each other."""
 STRAYED = 0.01
 """The share of a run's requests that may take another way: an entry is renewed, a run is cut off at its end."""
 
