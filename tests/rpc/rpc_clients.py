@@ -24,9 +24,9 @@ from h2.events import (
 )
 from h2.exceptions import H2Error
 from h2.settings import SettingCodes
-from rpc_peer import FIELDS, message
 
 from meshcache.rpc.server import Server
+from rpc_peer import FIELDS, message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 from hypothesis import strategies as st
-from rpc_peer import ECHO, HOLD, OPENING, block, message
 
 from meshcache.rpc import frames
 from meshcache.rpc.frames import Setting
+from rpc_peer import ECHO, HOLD, OPENING, block, message
 
 PATHS = (ECHO, HOLD, "/t.S/None", "/t.S/Large", "/t.S/Fails", "/t.S/Early")
 _NUMBERS = st.sampled_from([1, 1, 1, 3, 3, 5, 7, 9, 0, 2, 0x7FFF_FFFF])

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from rpc_clients import PATIENCE
+
 from rpc_peer import ECHO, echo
 
 if TYPE_CHECKING:

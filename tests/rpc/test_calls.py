@@ -9,11 +9,11 @@ import pytest
 from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
-from rpc_peer import ECHO, block
 
 from meshcache.rpc import calls
 from meshcache.rpc.calls import CallReader, Status
 from meshcache.rpc.frames import DEFAULT_FRAME_BYTES, Code, ConnectionFault
+from rpc_peer import ECHO, block
 
 _PATHS = ("/a.B/C", "/a.B/D", "/" + "x" * 200)
 _NAMES = st.sampled_from(["x-request-id", "traceparent", "user-agent", "te"])

@@ -214,10 +214,25 @@ async def test_a_block_without_an_end_is_broken_off(size: int) -> None:
     assert sent <= MOST_BLOCK_BYTES + 2 * size
 
 
-async def test_a_block_that_is_too_long_in_one_frame() -> None:
+async def test_a_block_whose_last_frame_is_too_much() -> None:
     peer = Peer()
-    peer.send(frame(frames.HEADERS, END_HEADERS, 1, bytes(MOST_BLOCK_BYTES + 1)))
+    peer.send(frame(frames.HEADERS, 0, 1, bytes(MOST_BLOCK_BYTES // 2)))
+    peer.send(frame(frames.CONTINUATION, 0, 1, bytes(MOST_BLOCK_BYTES // 2)))
+    peer.send(frame(frames.CONTINUATION, END_HEADERS, 1, b"a"))
     assert broken_off(peer.received()) is Code.ENHANCE_YOUR_CALM
+
+
+async def test_as_much_as_a_request_to_envoy_may_say_costs_nobody_his_stream() -> None:
+    """A tracer hands on what a client has said, with the call that asks about his request."""
+    peer, encoder = Peer(), Encoder()
+    peer.send(frame(frames.HEADERS, END_HEADERS, 1, block(HOLD, encoder)))
+    long = block(HOLD, encoder, tracestate="a=" + "b" * (96 << 10))
+    for at in range(0, len(long), 16_000):
+        kind = frames.CONTINUATION if at else frames.HEADERS
+        peer.send(frame(kind, END_HEADERS if at + 16_000 >= len(long) else 0, 3, long[at : at + 16_000]))
+    await peer.settled()
+    assert len(peer.connection.tasks()) == 2
+    assert peer.cancelled == 0
 
 
 async def test_the_block_of_a_stream_that_is_refused_or_over_is_read_all_the_same() -> None:
@@ -269,13 +284,30 @@ async def test_what_is_no_call_of_grpc_is_415(changed: dict[str, str]) -> None:
     assert not peer.begun
 
 
-async def test_a_reset_right_behind_a_message_comes_before_the_handler_goes_on() -> None:
+async def test_what_comes_right_before_a_reset_is_read_and_then_the_handler_is_cancelled() -> None:
+    """It may be the end of an answer, by which that can be stored."""
     peer = Peer()
     peer.send(opens(1, HOLD))
     await peer.settled()
     peer.send(data(1, message(b"a")) + reset(1))
     await peer.settled()
-    assert (peer.read, peer.cancelled) == ([], 1)
+    assert (peer.read, peer.cancelled) == ([b"a"], 1)
+    assert not peer.connection.tasks()
+
+
+async def test_data_for_a_handler_that_is_done_has_the_status_come_at_once() -> None:
+    """Else Envoy would wait for what is to become of it for as long as the stream lingers."""
+
+    async def one(stream: Stream) -> None:
+        await stream.read()
+
+    peer = Peer({"/t.S/One": one})
+    peer.send(opens(1, "/t.S/One") + data(1, message(b"a")))
+    await peer.settled()
+    peer.received()
+    peer.send(data(1, message(b"more")))
+    ends = [each.flags & END_STREAM for each in peer.received() if each.number == 1]
+    assert ends == [END_STREAM]
 
 
 async def test_a_reset_right_behind_a_call_leaves_nothing_begun() -> None:

@@ -7,10 +7,10 @@ import pytest
 from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from rpc_clients import served
-from rpc_peer import END, Peer, data, message, opens
 
 from meshcache.rpc.calls import Status
 from meshcache.rpc.health import NAME, Health
+from rpc_peer import END, Peer, data, message, opens
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

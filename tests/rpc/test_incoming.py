@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rpc_frames import conversations
-from rpc_peer import OPENING, Peer, broken_off, data, kinds, message, opens
 
 from meshcache.rpc import frames
 from meshcache.rpc.frames import Code, Setting
 from meshcache.rpc.incoming import FRAME_BYTES
+from rpc_peer import OPENING, Peer, broken_off, data, kinds, message, opens
 
 UNKNOWN = 0xEE
 

@@ -9,9 +9,9 @@ import grpc
 import pytest
 from rpc_clients import H2Client, Served, call
 from rpc_methods import COUNT, FLOOD, HOLD, LAST, Methods
-from rpc_peer import ECHO, message
 
 from meshcache.rpc.stream import MOST_MESSAGE_BYTES
+from rpc_peer import ECHO, message
 
 SIZES = [0, 1, 100, 16_379, 65_530, 65_536, 1_000_000, 1 << 20, 5_000_000, MOST_MESSAGE_BYTES]
 

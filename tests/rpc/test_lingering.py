@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from rpc_peer import END, Frame, Peer, data, kinds, message, opens
 
 from meshcache.rpc import frames
 from meshcache.rpc.frames import Code
+from rpc_peer import END, Frame, Peer, data, kinds, message, opens
 
 if TYPE_CHECKING:
     from meshcache.rpc.stream import Stream

@@ -11,12 +11,12 @@ import grpc
 import pytest
 from rpc_clients import PATIENCE, H2Client, Served, call, served
 from rpc_methods import HOLD, LAST, Methods
-from rpc_peer import ECHO, OPENING, data, message, opens
 
 from meshcache.process import StartError
 from meshcache.rpc import frames
 from meshcache.rpc.server import Server
 from meshcache.rpc.stream import Stream
+from rpc_peer import ECHO, OPENING, data, message, opens
 
 
 async def test_the_sockets_mode(server: Served) -> None:

@@ -7,11 +7,11 @@ import socket
 
 from rpc_clients import PATIENCE, H2Client, Served
 from rpc_methods import FLOOD, FLOOD_BYTES, SINK, Methods
-from rpc_peer import ECHO, OPENING
 
 from meshcache.rpc import frames
 from meshcache.rpc.connection import WRITE_BUFFER
 from meshcache.rpc.stream import WINDOW
+from rpc_peer import ECHO, OPENING
 
 
 async def test_a_client_that_does_not_read_is_waited_for(server: Served, methods: Methods) -> None:

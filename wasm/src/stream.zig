@@ -190,7 +190,7 @@ fn lookUp(id: u32, found: *const decide.LookUp, now: Moment) abi.Action {
 fn remember(id: u32, found: *const decide.LookUp, hash: u64, why: marks.Why) void {
     // The answer to HEAD has no body to keep.
     if (!equal(view.method.?, "GET")) return;
-    if (why == .miss and !worker.admission.asks(hash)) return;
+    if (why == .miss and !worker.admission.asks(found.pool, hash)) return;
     const digest = marks.digestOf(found.material);
     const asked: streams_file.Awaited = .{
         .digest = digest,
@@ -201,7 +201,9 @@ fn remember(id: u32, found: *const decide.LookUp, hash: u64, why: marks.Why) voi
         .pairs = 0,
         .material = 0,
     };
-    if (worker.streams.ask(id, worker.plan_number, asked, pairs, found.material) != null) ask(&digest, why);
+    if (worker.streams.ask(id, worker.plan_number, asked, pairs, found.material) != null) {
+        ask(&digest, why);
+    } else if (why == .miss) worker.admission.pay(found.pool);
 }
 
 /// Answers the client. What could not be counted is not answered here.
@@ -222,7 +224,7 @@ fn reply(found: *const decide.LookUp, hit: *const store_file.Hit, stale: bool, n
     if (!abi.respond(made.status, details, made.pairs, made.body)) return .go_on;
     // The answer comes past the filters behind this one, and Envoy would make ext_proc for it.
     if (!worker.settings.header) _ = abi.setProperty(skip_state, "1");
-    worker.admission.pay();
+    worker.admission.pay(found.pool);
     const sent = if (equal(view.method.?, "HEAD")) 0 else made.body.len;
     table.countPlain(place, .{
         .stale = stale,

@@ -93,6 +93,7 @@ pub fn adopt(bytes: []const u8) bool {
         share.* = .{ .id = pool.id, .bytes = @intFromFloat(pool.fraction * @as(f64, @floatFromInt(made.budget))) };
     }
     store.configure(made.budget, made.largest, shares[0..made.pools.len]);
+    admission.forgive();
     return true;
 }
 
@@ -103,5 +104,6 @@ pub fn retire() bool {
     plan_number +%= 1;
     serves_until = 0;
     drops.slots.dropAll();
+    admission.forgive();
     return false;
 }

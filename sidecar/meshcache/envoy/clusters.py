@@ -118,8 +118,7 @@ def sidecar_cluster(worker_sockets: Sequence[Path]) -> Cluster:
     and put back within about half a second after it answers again. With no worker left the panic threshold of 0
     makes a call fail at once, and ext_proc's `failure_mode_allow` sends the request on to the origin.
 
-    No HTTP/2 keepalive pings: a gRPC server answers pings more often than every five minutes with GOAWAY
-    (too_many_pings), and a frozen worker's connections are closed when its health check fails.
+    No HTTP/2 keepalive pings: a frozen worker's connections are closed when its health check fails.
     """
     http2 = Http2ProtocolOptions(max_concurrent_streams=65_536)
     return Cluster(

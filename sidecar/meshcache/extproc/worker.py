@@ -231,6 +231,8 @@ class Worker:
             self._log.error("policies refused by worker", generation=message.generation, errors=str(errors))
             await self._channel.send(Refused(message.generation, tuple(str(error) for error in errors.errors)))
             return
+        if self._stop.is_set():
+            return
         if self._transport is None:
             self._transport = _transport(self._options.grpc, service)
             await self._transport.listen(Path(self._options.socket_path), service.converse)

@@ -11,8 +11,12 @@ from hpack import Decoder, HPACKError
 
 from meshcache.rpc.frames import Code, ConnectionFault
 
-MOST_FIELD_BYTES: Final = 16 << 10
-"""Of the fields of one call: names, values, and 32 for each (RFC 9113 section 6.5.2). gRPC's library takes as much."""
+MOST_FIELD_BYTES: Final = 128 << 10
+"""Of the fields of one call: names, values, and 32 for each (RFC 9113 section 6.5.2).
+
+More than a request to Envoy may have: its tracer hands on what a client says, and a client who says much must not cost
+the others their connection.
+"""
 MOST_MESSAGE: Final = 1024
 """Characters of the text that goes with a status: with it the block fits into the smallest frame that a client takes.
 
@@ -20,6 +24,8 @@ A character is twelve bytes at most when it is percent-encoded.
 """
 _MEMORISED: Final = 64
 """Blocks of fields whose call is remembered."""
+_LONGEST_MEMORISED: Final = 2 << 10
+"""Bytes of such a block."""
 _CONTENT_TYPE: Final = b"application/grpc"
 
 
@@ -69,6 +75,8 @@ class CallReader:
         now, *sizes_now = self._table()
         if now is not newest or sizes_now != sizes:
             self._known.clear()
+            return call
+        if len(block) > _LONGEST_MEMORISED:
             return call
         if len(self._known) == _MEMORISED:
             self._known.clear()

@@ -231,6 +231,10 @@ class Connection(Incoming):
         if stream is None:
             # Sent before the client had heard that the stream has ended.
             return
+        if stream.task is None:
+            # It has been answered, and the client goes on: it waits for what is to come of that.
+            self._finish(stream)
+            return
         # Padding counts, too (section 6.9.1).
         stream.receive(frames.unpadded(payload, flags), len(payload))
         if flags & END_STREAM:

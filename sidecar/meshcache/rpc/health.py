@@ -34,8 +34,9 @@ class Health:
 
     def set(self, *, serving: bool) -> None:
         """Whether calls are taken."""
-        self._serving = serving
-        self._tell()
+        if not self._over:
+            self._serving = serving
+            self._tell()
 
     def retire(self) -> None:
         """Calls are not taken any more, for good: those who watch are told, and their calls end."""

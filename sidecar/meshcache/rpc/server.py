@@ -33,6 +33,7 @@ class Server:
         self._connections: set[Connection] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Server | None = None
+        self._stopping = False
 
     async def listen(self, path: Path, mode: int) -> None:
         """Take connections on the unix socket `path`, whose file gets exactly `mode`. Raises `StartError`."""
@@ -45,6 +46,7 @@ class Server:
 
         Those that have not are cut off then.
         """
+        self._stopping = True
         if self._listening is not None:
             self._listening.close()
         loop = asyncio.get_running_loop()
@@ -69,6 +71,9 @@ class Server:
     def opened(self, connection: Connection) -> None:
         """A connection begins."""
         self._connections.add(connection)
+        if self._stopping:
+            # It was taken just before, and nobody has told it.
+            connection.close()
 
     def lost(self, connection: Connection) -> None:
         """It is no more."""

@@ -222,7 +222,11 @@ class Stream:
         """Nobody is there any more."""
         self.closed = self.ended = True
         if self.task is not None:
-            self.task.cancel()
+            if self._arrival is not None and self._messages:
+                # What has come with the reset is read first: it may be the end of an answer that is to be stored.
+                self._connection.loop.call_soon(self.task.cancel)
+            else:
+                self.task.cancel()
         # Whoever works for the handler may wait, too.
         self._wake()
         self.go_on()
