@@ -191,7 +191,7 @@ class MemoryTier:
         # Each entry that comes asks for it.
         used = 0
         for pool in self._pools.values():
-            used += pool.lru.bytes + pool.ttl.bytes
+            used += pool.used
         return used
 
     @property
