@@ -106,10 +106,9 @@ class Sent:
 
     async def _at_leisure(self) -> None:
         """An origin that is no faster than the stores."""
-        response = self.exchange._response
-        fill = None if response is None else response.fill
-        if fill is not None and fill.spool is not None:
-            await fill.spool.has_room()
+        behind = self.exchange.behind
+        if behind is not None:
+            await behind.has_room()
 
     def _passed(self, outcome: Pass, body: bytes) -> Got:
         headers = Headers(self.reply.headers).without({"cache-status"})

@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
@@ -14,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cache_harness import Rig
+from meshcache.engine.chunks import CHUNK_BYTES
 from meshcache.engine.exchange import Exchange
 from meshcache.extproc import conversation
 from meshcache.extproc.conversation import ExternalProcessor
+from meshcache.tiers.spool import MOST_BEHIND
 from policy_texts import policies
 
 PLAIN = policies(freshness="{defaultTtl: 60s, staleIfError: 5m}")
@@ -170,6 +173,58 @@ async def test_deadlines_of_a_later_edit_do_not_outlast_envoy(tmp_path: Path, mo
         assert time.perf_counter() - began < 2.5, "Envoy still waits"
         assert stream.kinds == ["request_headers"]
         rig.warm.may_go.set()
+
+
+LARGE = policies(
+    freshness="{defaultTtl: 60s}",
+    tiers="{hot: {maxObjectBytes: 1Mi}, warm: {maxObjectBytes: 2Mi}, cold: {maxObjectBytes: 32Mi, deadline: 5s}}",
+)
+
+
+def of_large_body(count: int) -> list[ProcessingRequest]:
+    parts = [body(bytes([number]) * CHUNK_BYTES) for number in range(count)]
+    return [request(), response(), *parts, body(b"", end=True)]
+
+
+async def test_a_body_that_comes_faster_than_the_stores_take_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Rig(tmp_path, LARGE) as rig:
+        keep = rig.cold.keep
+
+        async def slowly(*arguments: Any) -> bool:
+            await asyncio.sleep(0.01)
+            return bool(await keep(*arguments))
+
+        monkeypatch.setattr(rig.cold, "keep", slowly, raising=False)
+        edge = Edge(rig)
+        miss = Stream(*of_large_body(2 * MOST_BEHIND))
+        await edge.processor.converse(miss)
+        await rig.settle()
+        assert miss.kinds.count("response_body") == 2 * MOST_BEHIND + 1
+        assert rig.meter.stores == ["stored"]
+        hit = await rig.get("/a")
+        assert hit.decision == "hit"
+        assert hit.body == b"".join(part.response_body.body for part in of_large_body(2 * MOST_BEHIND))
+
+
+async def test_stores_that_stand_still_cost_a_body_little_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Rig(tmp_path, LARGE) as rig:
+        may_go = asyncio.Event()
+
+        async def never(*_: object) -> bool:
+            await may_go.wait()
+            return False
+
+        monkeypatch.setattr(rig.cold, "keep", never, raising=False)
+        edge = Edge(rig)
+        began = time.perf_counter()
+        stream = Stream(*of_large_body(3 * MOST_BEHIND))
+        await edge.processor.converse(stream)
+        assert time.perf_counter() - began < 3.0
+        assert stream.kinds.count("response_body") == 3 * MOST_BEHIND + 1
+        assert rig.meter.stores == ["no-memory"]
+        may_go.set()
 
 
 class Broken(Exception):  # noqa: N818  not an error of the code, but of the test's making

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
     from meshcache.engine.judge import Judgement
     from meshcache.engine.outcome import Answer, Forward, Pass, Wait
+    from meshcache.engine.ports import Spool
     from meshcache.message import Request, Response
     from meshcache.policy.snapshot import Selection
 
@@ -100,6 +101,11 @@ class Exchange:
         """Copy one chunk of the response's body."""
         if self._response is not None:
             self._response.on_body(chunk)
+
+    @property
+    def behind(self) -> Spool | None:
+        """What has room for more of the body only after a while: for who can wait before the next `on_body`."""
+        return None if self._response is None else self._response.behind
 
     def on_end(self) -> None:
         """The body is complete: store the response."""

@@ -174,8 +174,13 @@ class Spool(Protocol):
         """Take a part of the body; False when the stores cannot follow. Never waits."""
         ...
 
+    @property
+    def behind(self) -> bool:
+        """Whether the stores have fallen so far behind that who can wait should, before more is taken."""
+        ...
+
     async def has_room(self) -> None:
-        """Return when more can be taken: for who can wait."""
+        """Return when they are not `behind` any more."""
         ...
 
     async def written(self) -> tuple[bytes, ...] | None:

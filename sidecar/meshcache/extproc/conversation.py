@@ -19,6 +19,7 @@ from meshcache.extproc import large as large_answers
 from meshcache.extproc import wire
 from meshcache.extproc.bounds import room
 from meshcache.extproc.filter_marks import FilterMarks
+from meshcache.extproc.pacing import Pace
 from meshcache.wasm.marks import ASK
 
 if TYPE_CHECKING:
@@ -276,13 +277,14 @@ class ExternalProcessor:
                 return
 
     async def _response(self, exchange: Exchange, stream: EnvoyStream) -> None:
+        pace = Pace(self._longest_lookup)
         while True:
             message: Any = await stream.read()
             if message is None:
                 return
             kind = message.WhichOneof("request")
             try:
-                reply, last = await self._step(exchange, kind, message, stream)
+                reply, last = await self._step(exchange, kind, message, stream, pace)
             except Exception as error:
                 self._on_error(kind or "unknown", error)
                 exchange.close()
@@ -330,7 +332,7 @@ class ExternalProcessor:
             return exchange.unanswered()
 
     async def _step(
-        self, exchange: Exchange, kind: str | None, message: Any, stream: EnvoyStream
+        self, exchange: Exchange, kind: str | None, message: Any, stream: EnvoyStream, pace: Pace
     ) -> tuple[bytes, bool]:
         """The reply to one message of the response phase, and whether nothing more of the stream matters."""
         if kind == "response_body":
@@ -338,6 +340,9 @@ class ExternalProcessor:
             if exchange.account is not None:
                 exchange.account.received(len(part.body))
             exchange.on_body(part.body)
+            if (behind := exchange.behind) is not None and not part.end_of_stream:
+                # Envoy sends no more of the body, and soon reads no more of it, until this chunk is answered.
+                await pace.keep(behind, len(part.body))
             return wire.PASS_RESPONSE_BODY, part.end_of_stream
         if kind == "response_headers":
             response = self._edge.response_of(message)

@@ -1,4 +1,4 @@
-"""A body on its way into the tiers, chunk by chunk while it streams to the client: never slower for it."""
+"""A body on its way into the tiers, chunk by chunk while it streams to the client."""
 
 from __future__ import annotations
 
@@ -78,9 +78,14 @@ class Spool:
             self._give_up(NoStoreReason.NO_MEMORY)
         return self.refused is None
 
+    @property
+    def behind(self) -> bool:
+        """See `engine.ports.Spool`."""
+        return self.refused is None and len(self._waiting) > MOST_BEHIND // 2
+
     async def has_room(self) -> None:
         """See `engine.ports.Spool`."""
-        while self.refused is None and len(self._waiting) > MOST_BEHIND // 2:
+        while self.behind:
             self._room.clear()
             await self._room.wait()
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from meshcache.engine.lookup import Candidate, Lookup
     from meshcache.engine.outcome import Answer, Forward
     from meshcache.engine.phases.state import State
+    from meshcache.engine.ports import Spool
     from meshcache.engine.records import StoredResponse
     from meshcache.engine.storing.fill import Fill
     from meshcache.message import Response
@@ -68,6 +69,12 @@ class ResponsePhase:
             self._state.cache.meter.stored(fill.refused)
             fill.release()
             self._state.place.kept(fill.refused, fill.arrival.response)
+
+    @property
+    def behind(self) -> Spool | None:
+        """The spool of the body that is copied, while its stores do not follow."""
+        spool = None if self.fill is None else self.fill.spool
+        return spool if spool is not None and spool.behind else None
 
     def on_end(self) -> None:
         """The body is complete: store the response."""
