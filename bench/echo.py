@@ -23,7 +23,8 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, 
 from grpc.aio import EOF
 from grpc_health.v1 import health, health_pb2_grpc
 
-from meshcache.extproc.options import METHOD, SERVER_OPTIONS, SERVICE, SOCKET_MODE
+from meshcache.extproc.grpcio_transport import SERVER_OPTIONS
+from meshcache.extproc.options import METHOD, SERVICE, SOCKET_MODE
 from meshcache.rpc.health import Health
 from meshcache.rpc.server import Server
 

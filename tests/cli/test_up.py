@@ -350,8 +350,9 @@ def test_the_sidecar_is_told_how_long_envoy_waits_and_an_edit_does_not_change_it
     until(lambda: any(all(w in line for w in told) for line in command.children().values()), what="the next sidecar")
 
 
-def test_requests_are_logged_when_that_is_asked_for(place):
-    command, url = started(place, "--log-requests")
+def test_requests_are_logged_when_that_is_asked_for_and_by_another_grpc_server_too(place):
+    command, url = started(place, "--log-requests", "--grpc", "grpcio")
+    assert any("--grpc grpcio" in line for line in command.children().values())
     assert get(url, f"{CAT}?token=hunter2", authorization="Bearer hunter2").status_code == 200
     command.said('"message": "request"')
     (line,) = [json.loads(line) for line in command.stderr.splitlines() if '"message": "request"' in line]

@@ -50,7 +50,8 @@ async def serve(socket: str, kind: Grpc) -> None:
         service = await build(options, Metrics(), logs.get_logger())
         documents = policies(freshness="{defaultTtl: 1h}", more=experiment_and_off())
         service.install(Documents.of([("test.yaml", documents)]), generation=1)
-        transport: Transport = NativeTransport(service.failed) if kind is Grpc.NATIVE else GrpcioTransport()
+        served_by = NativeTransport if kind is Grpc.NATIVE else GrpcioTransport
+        transport: Transport = served_by(service.failed)
         await transport.listen(Path(socket), service.converse)
         gc.collect()
         if kind is Grpc.NATIVE:

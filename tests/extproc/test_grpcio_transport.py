@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from meshcache.extproc.streams import EnvoyStream
 
 
-class Aborted(Exception):  # noqa: N818 - as the library's own
-    """What `context.abort` raises."""
-
-
 class Context:
     """As the library's: its operations are over when the test says so, and are to come to their own end."""
 
@@ -35,6 +31,7 @@ class Context:
         """The operations that have come to their own end."""
         self.replies: list[bytes] = []
         self.status: tuple[grpc.StatusCode, str] | None = None
+        self.errors: list[BaseException] = []
 
     async def _go(self, operation: str) -> None:
         await self.may_go.wait()
@@ -50,7 +47,7 @@ class Context:
 
     async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         self.status = code, details
-        raise Aborted
+        raise grpc.aio.AbortError
 
 
 def begun(context: Context, converse: Callable[[EnvoyStream], Awaitable[None]]) -> asyncio.Task[None]:
@@ -60,7 +57,7 @@ def begun(context: Context, converse: Callable[[EnvoyStream], Awaitable[None]]) 
         method = f"/{SERVICE}/{METHOD}"
         invocation_metadata = ()
 
-    found: Any = handler(converse).service(Asked())  # type: ignore[arg-type]
+    found: Any = handler(converse, context.errors.append).service(Asked())  # type: ignore[arg-type]
     return asyncio.create_task(found.stream_stream(None, context))
 
 
@@ -95,9 +92,23 @@ async def test_an_error_is_told() -> None:
         await stream.break_off("lost")
 
     context = Context()
-    with pytest.raises(Aborted):
+    with pytest.raises(grpc.aio.AbortError):
         await begun(context, converse)
     assert context.status == (grpc.StatusCode.DATA_LOSS, "lost")
+    assert context.errors == []
+
+
+async def test_a_fault_is_reported_and_ends_the_stream() -> None:
+    fault = ValueError("a fault")
+
+    async def converse(_stream: EnvoyStream) -> None:
+        raise fault
+
+    context = Context()
+    with pytest.raises(grpc.aio.AbortError):
+        await begun(context, converse)
+    assert context.errors == [fault]
+    assert context.status == (grpc.StatusCode.INTERNAL, "failed")
 
 
 @pytest.mark.parametrize("operation", ["read", "write"])

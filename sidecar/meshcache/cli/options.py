@@ -49,6 +49,12 @@ RefreshClusters = Annotated[
         show_default=False,
     ),
 ]
+GrpcServer = Annotated[
+    Literal["native", "grpcio"],
+    typer.Option(
+        metavar="SERVER", help="What speaks gRPC to Envoy: native, or grpcio, gRPC's own library, which is slower."
+    ),
+]
 DrainTimeout = Annotated[
     float,
     typer.Option(min=0, max=600, metavar="SECONDS", help="Seconds for requests in flight when told to stop."),

@@ -12,6 +12,7 @@ from meshcache.cli.options import (
     Cold,
     Data,
     DrainTimeout,
+    GrpcServer,
     LogLevel,
     LogRequests,
     MetricsListen,
@@ -22,7 +23,6 @@ from meshcache.cli.options import (
 from meshcache.cli.paths import DEFAULT_DATA, run_folder
 
 Format = Literal["auto", "json", "console"]
-GrpcServer = Literal["native", "grpcio"]
 
 
 def serve(
@@ -96,13 +96,7 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    grpc: Annotated[
-        GrpcServer,
-        typer.Option(
-            metavar="SERVER",
-            help="What speaks gRPC to Envoy: native, or grpcio, gRPC's own library, which is slower.",
-        ),
-    ] = "native",
+    grpc: GrpcServer = "native",
     drain_timeout: DrainTimeout = 10.0,
     log_level: LogLevel = "info",
     log_requests: LogRequests = False,

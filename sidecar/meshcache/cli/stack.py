@@ -69,6 +69,8 @@ class StackOptions:
     latency_ms: int
     origin_timeout: float
     refresh_clusters: tuple[str, ...]
+    grpc: str
+    """What speaks gRPC to Envoy in the sidecar, as `serve --grpc` says it."""
     drain_timeout: float
     wasm: bool
     """Whether hot answers come from Envoy's own memory, where the filter for that is built."""
@@ -280,6 +282,7 @@ class _Stack:
             *("--metrics-listen", self._metrics_listen),
             *("--refresh-url", f"unix:{self._run / 'refresh.sock'}", "--drain-timeout", str(options.drain_timeout)),
             *("--lookup-timeout", str(self._envoy_waits), "--log-level", options.log_level),
+            *("--grpc", options.grpc),
             *(f"--refresh-cluster={name}" for name in (ORIGIN_CLUSTER, *self._refresh_clusters)),
             *(f"--show-all-to={network}" for network in LOOPBACK),
             *(["--log-requests"] if options.log_requests else []),

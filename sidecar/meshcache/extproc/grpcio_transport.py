@@ -14,17 +14,30 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from grpc.aio import EOF
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from meshcache.extproc.options import METHOD, SERVER_OPTIONS, SERVICE, SOCKET_MODE
+from meshcache.extproc.options import METHOD, SERVICE, SOCKET_MODE
 from meshcache.extproc.unbroken import Unbroken
 from meshcache.process import socket_file
+from meshcache.rpc.stream import MOST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from meshcache.extproc.transport import Converse
 
     Context = grpc.aio.ServicerContext[ProcessingRequest, bytes]
 
+SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    # Replies carry whole bodies; the tiers' object sizes bound them, not the transport.
+    ("grpc.max_send_message_length", -1),
+    # One process per socket: a second one that binds the same path is a mistake, not a helper.
+    ("grpc.so_reuseport", 0),
+)
+"""Options for `grpc.aio.server`, shared with the bench's echo server, so that they are measured alike.
+
+`grpc.max_concurrent_streams` is left alone on purpose: Envoy opens a stream per request, and a low bound fails them.
+"""
 # Envoy pings idle connections (health checks, keepalive), which must never be taken for abuse.
 _KEEPALIVE_OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
@@ -62,11 +75,17 @@ class GrpcioStream:
         await self._context.abort(grpc.StatusCode.DATA_LOSS, why)
 
 
-def handler(converse: Converse) -> grpc.GenericRpcHandler:
+def handler(converse: Converse, on_error: Callable[[BaseException], None]) -> grpc.GenericRpcHandler:
     """What to register with a `grpc.aio` server. Replies are bytes already, so nothing serialises them again."""
 
     async def serve(_messages: object, context: Context) -> None:
-        await converse(GrpcioStream(context))
+        try:
+            await converse(GrpcioStream(context))
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:
+            on_error(error)
+            await context.abort(grpc.StatusCode.INTERNAL, "failed")
         # Envoy resets the stream when it has the last reply: a status that is sent at that moment fails, and leaks.
         raise asyncio.CancelledError
 
@@ -77,16 +96,17 @@ def handler(converse: Converse) -> grpc.GenericRpcHandler:
 
 
 class GrpcioTransport:
-    """See `extproc.transport.Transport`."""
+    """See `extproc.transport.Transport`. `on_error` is told of what conversations let out."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
+        self._on_error = on_error
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
 
     async def listen(self, path: Path, converse: Converse) -> None:
         """See `Transport`."""
         server = grpc.aio.server(options=(*SERVER_OPTIONS, *_KEEPALIVE_OPTIONS))
-        server.add_generic_rpc_handlers((handler(converse),))
+        server.add_generic_rpc_handlers((handler(converse, self._on_error),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         with socket_file(path, SOCKET_MODE):
             server.add_insecure_port(f"unix:{path}")

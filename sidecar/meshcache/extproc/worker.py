@@ -271,7 +271,7 @@ def _transport(kind: Grpc, service: Service) -> Transport:
     # Imported by those alone who want it: the library brings threads and memory of its own.
     from meshcache.extproc.grpcio_transport import GrpcioTransport
 
-    return GrpcioTransport()
+    return GrpcioTransport(service.failed)
 
 
 def _spare_the_collector() -> None:
