@@ -2,14 +2,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from meshcache.extproc.assembly import build, cold_folder
 from meshcache.extproc.control import WorkerOptions
 from meshcache.observe import logs
 from meshcache.observe.metrics import Metrics
+from meshcache.policy.documents import Documents
 from meshcache.policy.values import cold_url
+from meshcache.tiers.fleet import RedisLeases
 from meshcache.tiers.signing import KeyringError
+from policy_texts import policies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +55,20 @@ async def test_what_a_conversation_lets_out_is_counted(tmp_path: Path) -> None:
     service.failed(ValueError("out of a stream"))
     await service.close()
     assert metrics.snapshot().counters["stream_errors_total"] == {("stream",): 1}
+
+
+async def test_leases_of_the_fleet_may_be_as_slow_as_reads_of_warm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed: list[float] = []
+    monkeypatch.setattr(RedisLeases, "allow", lambda _self, deadline: allowed.append(deadline))
+    shared = msgspec.structs.replace(options(tmp_path / "data", tmp_path / "keys"), warm_url="redis://127.0.0.1:1")
+    service = await build(shared, Metrics(), logs.get_logger())
+    for generation, deadline in enumerate(("3s", "1s"), 1):
+        text = policies(tiers=f"{{warm: {{deadline: {deadline}}}}}")
+        service.install(Documents.of([("test.yaml", text)]), generation=generation)
+    await service.close()
+    assert allowed == [3.0, 1.0]
 
 
 @pytest.mark.parametrize(

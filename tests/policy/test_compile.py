@@ -200,6 +200,7 @@ def test_the_budget_is_that_of_the_slowest_policy(compiled: Compile) -> None:
     tiers = "{hot: {deadline: 1ms}, warm: {deadline: 2s}, cold: {deadline: 1s}}"
     text = f"\nkind: CachePolicy\nmetadata: {{name: slow}}\nspec: {{tiers: {tiers}}}\n"
     assert compiled(text, policies=("quick",)).lookup_budget() == pytest.approx(3.001)
+    assert compiled(text, policies=("quick",)).warm_deadline == 2.0
 
 
 def test_the_longest_wait_is_that_of_the_most_patient_policy(compiled: Compile) -> None:

@@ -171,6 +171,17 @@ async def test_a_store_that_hangs_is_waited_for_no_longer_than_the_deadline(
     assert hooks.errors["warm", "timeout"] >= 4
 
 
+@pytest.mark.parametrize(("allowed", "least"), [(1.0, 0.9), (0.001, 0.8 * module.LEAST_DEADLINE)])
+async def test_a_store_may_be_as_slow_as_policies_let_it_be(
+    make: Make, valkey: LocalValkey, allowed: float, least: float
+) -> None:
+    pod = make()
+    pod.allow(allowed)
+    await pod.acquire(key(1), 30)
+    valkey.freeze()
+    assert least < await took(pod.acquire(key(2), 30)) < least + 2.0
+
+
 async def test_a_foreign_key_in_its_place(make: Make, valkey: LocalValkey) -> None:
     with valkey.client() as client:
         client.lpush("mc1:l:" + key(1).hex(), "x")

@@ -182,6 +182,9 @@ class Service:
         self._books.expect(snapshot)
         self._cache.swap(snapshot)
         self._books.follow(snapshot)
+        if self._fleet is not None:
+            # Who lets warm be slow wants to know what is in the store, and leases are there, too.
+            self._fleet.allow(snapshot.warm_deadline)
         self._admit(snapshot)
 
     def admit(self, plans: FilterPlans) -> None:

@@ -62,7 +62,7 @@ _BY_MEMORY: Final = frozenset({signal.SIGBUS, signal.SIGSEGV})
 
 COMMAND: Final = (sys.executable, "-m", "meshcache.extproc.worker")
 _ALLOCATOR: Final = {
-    # By default each of a worker's threads (those of the stores, and those of gRPC's library) may have a heap of its own.
+    # By default each of a worker's threads (of the stores, of gRPC's library) may have a heap of its own.
     "MALLOC_ARENA_MAX": "2",
     # By default the first large block that is freed raises both bounds: from then on bodies lie on the heap, between
     # what stays for long, and a heap that has once held many of them is not given back to the system.

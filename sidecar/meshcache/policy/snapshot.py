@@ -91,6 +91,8 @@ class Snapshot:
         combined = (policy for by_arms in combinations.values() for policy in by_arms.values())
         self.in_use: tuple[Policy, ...] = tuple({id(one): one for one in (*policies.values(), *combined)}.values())
         """Every policy that a request may get: those of the files, and what experiments on one route make of them."""
+        self.warm_deadline = max((policy.tiers.warm.deadline for policy in self.in_use), default=0.0)
+        """The longest that a read of warm may take under any policy, in seconds."""
         self._lookup_budget = max((policy.tiers.deadline() for policy in self.in_use), default=0.0)
         self._longest_wait = max((policy.collapse_wait for policy in self.in_use), default=0.0)
         self.routes = routes

@@ -27,6 +27,8 @@ _PREFIX: Final = "mc1:l:"
 _SHUNNED: Final = b"-"
 LIFE: Final = 3.0
 """Seconds for which a lease outlives its pod."""
+LEAST_DEADLINE: Final = 0.05
+"""Seconds that the store may take in any case: a miss is about to ask an origin, which takes longer as a rule."""
 _RENEW: Final = 1.0
 """Seconds between two renewals of what is held."""
 _MOST_HELD: Final = 10_000
@@ -55,7 +57,7 @@ class RedisLeases:
         hooks: TierHooks,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         *,
-        deadline: float = 0.05,
+        deadline: float = LEAST_DEADLINE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`send` is `RedisTier.send`; a command that takes longer than `deadline` seconds counts as failed."""
@@ -69,6 +71,10 @@ class RedisLeases:
         self._held: dict[bytes, tuple[FleetLease, float]] = {}
         """By token: what is to be renewed, and until when."""
         self._renewing: asyncio.Task[None] | None = None
+
+    def allow(self, deadline: float) -> None:
+        """Let the store take `deadline` seconds from now on, and `LEAST_DEADLINE` in any case."""
+        self._deadline = max(LEAST_DEADLINE, deadline)
 
     async def acquire(self, key: bytes, seconds: float) -> FleetLease | None:
         """See `FleetLeases`. One round trip."""
