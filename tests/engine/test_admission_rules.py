@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from meshcache.decisions import BypassReason
-from meshcache.engine.admission import bypass_reason
+from meshcache.engine.admission import bypass_reason, effective_method
 from meshcache.message import Headers, Request
+from meshcache.rfc.invalidation import is_unsafe
 
 
 def request(
@@ -51,3 +52,21 @@ def test_plain_requests_are_looked_up(method: str) -> None:
 )
 def test_the_others_go_to_the_origin(asked: Request, reason: BypassReason) -> None:
     assert bypass_reason(asked) is reason
+
+
+def overriding(*fields: tuple[str, str], method: str = "GET") -> str:
+    return effective_method(Request(method, "example.com", "/a", Headers(fields)))
+
+
+def test_of_several_methods_that_a_request_names_the_unsafe_one_counts() -> None:
+    assert overriding(("x-http-method-override", "GET"), ("x-method-override", "delete")) == "DELETE"
+    assert overriding(("x-http-method-override", "HEAD"), ("x_http_method", "PUT")) == "PUT"
+    assert overriding(("x-http-method-override", "GET"), ("x-http-method", "head")) == "HEAD"
+    assert overriding(("x-http-method-override", ""), ("x-http-method", "GET")) == "GET"
+
+
+def test_a_method_with_anything_about_it_but_blanks_is_another_one() -> None:
+    assert overriding(("x-http-method-override", " get\t")) == "GET"
+    assert is_unsafe(overriding(("x-http-method-override", "GET\xa0")))
+    assert is_unsafe(overriding(("x-http-method-override", "GET"), ("x-http-method-override", "GET")))
+    assert is_unsafe(overriding(("x-http-method-override", "\x85")))

@@ -216,6 +216,20 @@ async def test_it_is_told_so_when_that_is_nothing(tmp_path: Path, head: dict[str
         assert edge.told == [("unsafe", "nothing")]
 
 
+@pytest.mark.parametrize("more", [{}, {"x_http_method_override": "GET"}, {"upgrade": "websocket"}, {"path": "*"}])
+async def test_whatever_the_filter_takes_for_unsafe_is_told_what_it_has_changed(
+    tmp_path: Path, more: dict[str, str]
+) -> None:
+    # It would drop everything otherwise, and any client can send more fields than it looks at.
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        await edge.talk(request(), response(**dated(rig)), body(b"one", end=True))
+        stream = await edge.talk(asked(edge.ask(AskedFor.UNSAFE), **more), response(200, **DATED))
+        drop = parse_drop(fields(stream.replies[1])[DROP], SECRET)
+        assert drop is not None
+        assert drop[2] == Drop(())
+
+
 async def test_very_much_is_everything(tmp_path: Path) -> None:
     marks = FilterMarks()
     marks.admit(SECRET, frozenset({PLAN}))

@@ -20,6 +20,8 @@ def tags(*fields: tuple[str, str]) -> tuple[str, ...] | None:
         ("xkey", "a b,c, d", ("a", "b", "c", "d")),
         ("cache-tag", " , ", ()),
         ("x-tag", "a", ()),
+        # As UTF-8 has them, letters end in bytes that other encodings have for blanks.
+        ("cache-tag", "voil\xc3\xa0, \xc3\x85", ("voil\xc3\xa0", "\xc3\x85")),
     ],
 )
 def test_each_field_has_its_separators(name, value, expected):
@@ -45,4 +47,5 @@ def test_more_than_can_be_kept_is_none(value):
 def test_what_can_be_a_tag():
     assert is_tag("product-1")
     assert is_tag("\xc3\xa9")
+    assert is_tag("voil\xc3\xa0")
     assert not any(map(is_tag, ["", " a", "a ", "a,b", "a\nb", "x" * 1025, "\u20ac"]))

@@ -93,11 +93,26 @@ def test_what_retargets_a_request_is_part_of_its_key(world: World, field: tuple[
     assert world.get("/a", [(field[0], "third")]).reply is None
 
 
-def test_a_field_may_make_a_request_unsafe(world: World) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [("x-http-method-override", "DELETE")],
+        # An origin that gets fields as variables takes each of these for it.
+        [("x_http_method_override", "DELETE")],
+        [("x-http_method", "patch")],
+        [("x-method_override", "POST")],
+        # Which of several an origin minds, nobody knows.
+        [("x-http-method-override", "GET"), ("x-method-override", "DELETE")],
+        [("x-http-method", "GET"), ("x-http-method", "GET")],
+        [("x-http-method", ""), ("x-http-method", "GET")],
+    ],
+)
+def test_a_field_may_make_a_request_unsafe(world: World, fields: list[tuple[str, str]]) -> None:
     world.get("/a")
     assert world.get("/a").reply is not None
-    exchange = world.request("/a", [("x-http-method-override", "DELETE")])
+    exchange = world.request("/a", fields)
     assert exchange.ask is not None
+    assert exchange.ask.why == "unsafe"
     exchange.answer()
     assert world.request("/a").reply is None
 
@@ -428,7 +443,8 @@ def test_more_fields_than_are_looked_at_hide_no_unsafe_request(world: World) -> 
     many = [(f"x-{number}", "1") for number in range(200)]
     world.get("/a")
     assert world.request("/a", many).reply is None
-    for asked in (("GET", [("x-http-method-override", "DELETE")]), ("DELETE", [])):
+    override = ("x-http-method-override", "x_http_method_override", "x-http_method", "x_method-override")
+    for asked in (*(("GET", [(name, "DELETE")]) for name in override), ("DELETE", [])):
         world.get("/a")
         assert world.request("/a").reply is not None
         world.request("/a", [*many, *asked[1]], method=asked[0]).answer()

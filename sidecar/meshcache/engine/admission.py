@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from meshcache.decisions import BypassReason
 from meshcache.engine.paths import ambiguous
 from meshcache.message import LONGEST_AUTHORITY
+from meshcache.rfc.invalidation import is_unsafe
 from meshcache.rfc.spelling import spellings
 
 if TYPE_CHECKING:
@@ -22,14 +23,21 @@ _MINDED = frozenset({"upgrade", "content-type", *_METHOD_OVERRIDES, *_PRECONDITI
 def effective_method(request: Request) -> str:
     """The method by which the origin may act: many frameworks let a field of the request change it.
 
-    Only GET and HEAD are looked at: what already counts as unsafe stays so.
+    Only GET and HEAD are looked at: what already counts as unsafe stays so. Which of several fields an origin minds,
+    nobody knows: an unsafe one counts, then one that is another than the request's.
     """
-    if request.method in ("GET", "HEAD") and not request.headers.names.isdisjoint(_METHOD_OVERRIDES):
-        for name in _METHOD_OVERRIDES:
-            named = request.headers.get(name)
-            if named:
-                return named.strip().upper()
-    return request.method
+    method = request.method
+    if method not in ("GET", "HEAD") or request.headers.names.isdisjoint(_METHOD_OVERRIDES):
+        return method
+    found = method
+    for name in _METHOD_OVERRIDES:
+        # Of blanks as HTTP has them: what else is about it makes it another method.
+        named = (request.headers.get(name) or method).strip(" \t").upper()
+        if is_unsafe(named):
+            return named
+        if named != method:
+            found = named
+    return found
 
 
 def bypass_reason(request: Request) -> BypassReason | None:

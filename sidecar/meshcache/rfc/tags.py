@@ -46,7 +46,8 @@ def response_tags(headers: Headers) -> tuple[str, ...] | None:
         if separators == " ,":
             text, separators = text.replace(",", " "), " "
         for part in text.split(separators):
-            tag = part.strip()
+            # No other blanks: a byte of a letter in UTF-8 may look like one.
+            tag = part.strip(" ")
             if tag:
                 tags[tag] = None
     if len(tags) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in tags):
@@ -57,4 +58,4 @@ def response_tags(headers: Headers) -> tuple[str, ...] | None:
 def is_tag(text: str) -> bool:
     """Whether a response can have `text` (as of a header field: one character for each byte) as a tag."""
     plain = all(" " <= character <= "\xff" and character != "\x7f" for character in text)
-    return plain and 0 < len(text) <= LONGEST_TAG and text == text.strip() and "," not in text
+    return plain and 0 < len(text) <= LONGEST_TAG and text == text.strip(" ") and "," not in text

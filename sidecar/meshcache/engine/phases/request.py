@@ -124,11 +124,13 @@ def _open(state: State) -> Lookup | Forward:
     """What the request is looked up by, under the policy that its route and arm have; else it is let go."""
     request, snapshot = state.request, state.snapshot
     reason = bypass_reason(request)
+    feared = request.asked is not None and request.asked.why is AskedFor.UNSAFE
+    if feared and reason is None:
+        # The filter in Envoy has not seen all of it, and drops everything if it is not told what it has changed.
+        reason = BypassReason.METHOD
     if reason is not None:
         # An unsafe request is watched, whatever else it is: its success makes stored answers invalid.
-        unsafe = is_unsafe(effective_method(request)) and (
-            reason is not BypassReason.BAD_REQUEST or request.asked is not None
-        )
+        unsafe = feared or (reason is not BypassReason.BAD_REQUEST and is_unsafe(effective_method(request)))
         if reason is BypassReason.METHOD and request.method == "POST":
             state.post = post_lookup(state.cache.stack, snapshot, request, state.now)
         if snapshot is not None and snapshot.tallies and reason not in _NO_ANSWERS:
