@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hot_filter import World
+from hot_filter import Exchange, World
 from hot_filter.world import Life
 
 ALLOWANCE = 1024
@@ -53,3 +53,41 @@ def test_what_has_to_be_renewed_is_asked_for_as_ever(crawled: World) -> None:
     stale = crawled.get("/kept")
     assert stale.ask is not None
     assert stale.ask.why == "stale"
+
+
+def waiting(world: World, count: int, fields: list[tuple[str, str]] | None = None) -> list[Exchange]:
+    return [world.request(f"/slow/{number}", fields or []) for number in range(count)]
+
+
+@pytest.mark.parametrize("cookie", ["", "c=" + 4000 * "x"])
+def test_who_asks_for_what_takes_long_keeps_nobody_out(make_world: Callable[..., World], cookie: str) -> None:
+    world = make_world()
+    world.add_worker()
+    fields = [("cookie", cookie)] if cookie else []
+    slow = waiting(world, 800, fields)
+    assert world.get("/hot", fields).ask is None, "there is no room, and nobody has waited long"
+    world.envoy.advance(1)
+    first = world.get("/hot", fields)
+    assert first.ask is not None
+    assert world.get("/hot", fields).reply is not None
+    # But for the one that has given way, they are kept when their answers come at last.
+    slow[0].abandon()
+    for exchange in slow[1:]:
+        exchange.answer(life=Life())
+    assert world.request("/slow/0", fields).reply is None
+    assert world.request("/slow/1", fields).reply is not None
+
+
+def test_answers_that_drip_keep_nobody_out(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    world.add_worker()
+    dripping = waiting(world, 128)
+    for exchange in dripping:
+        exchange.begin_answer(b"." * 100, life=Life())
+    for _ in range(12):
+        for exchange in dripping:
+            exchange.stream.respond_body(b".", end=False)
+        world.envoy.advance(0.5)
+        world.settle()
+    world.get("/hot")
+    assert world.get("/hot").reply is not None

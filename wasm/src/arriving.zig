@@ -52,6 +52,7 @@ pub fn begin(store: *Store, answer: *const Answer) Refusal!fills.Handle {
         .last = ref,
         .at = @sizeOf(Entry) + 2 * answer.labels.len,
         .expected = answer.length,
+        .began = store.now,
         .touched = store.now,
     };
     start(Entry.get(store.memory, ref), answer, &shape, number);
@@ -68,11 +69,11 @@ fn poolOf(store: *const Store, share: u16) u16 {
 }
 
 /// Whether the pool has so many blocks for one more fill: all fills together have half of it, a single one the whole.
-/// Those to which nothing comes any more give way.
+/// Those to which nothing comes any more give way, and those that take too long.
 fn spare(store: *Store, pool: *s3fifo.Pool, count: usize) bool {
     for (&store.fills.places) |*fill| {
         if (pool.fills == 0 or pool.filling + count <= pool.limit / 2) return true;
-        if (fill.entry == 0 or !fill.idle(store.now)) continue;
+        if (fill.entry == 0 or !fill.yields(store.now)) continue;
         if (&store.pools[Entry.get(store.memory, fill.entry).pool] == pool) store.giveUp(fill);
     }
     return pool.fills == 0 or pool.filling + count <= pool.limit / 2;

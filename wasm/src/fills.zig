@@ -13,6 +13,8 @@ const Ref = memory_file.Ref;
 pub const max_fills = 128;
 /// A fill to which nothing came for so long, milliseconds, gives way to another one.
 pub const idle_ms = 1000;
+/// So does one that takes longer than this, whatever comes: else who reads answers that drip keeps all others out.
+pub const slow_ms = 5000;
 
 /// Names a fill; one that is over is named by none that comes later.
 pub const Handle = enum(u32) { _ };
@@ -27,14 +29,25 @@ pub const Fill = struct {
     at: usize = 0,
     /// Bytes that the body has to have, if that is known.
     expected: ?u64 = null,
-    /// When something came last.
+    /// When it began, and when something came last.
+    began: i64 = 0,
     touched: i64 = 0,
 
     pub fn idle(self: *const Fill, now: i64) bool {
-        const since = now -| self.touched;
-        return since >= idle_ms or since < 0;
+        return isPast(self.touched, idle_ms, now);
+    }
+
+    /// Whether it gives way to another one where there is no room for both.
+    pub fn yields(self: *const Fill, now: i64) bool {
+        return self.idle(now) or isPast(self.began, slow_ms, now);
     }
 };
+
+/// Whether so many milliseconds have gone by since `then`. So they have when somebody has set the clock back meanwhile.
+pub fn isPast(then: i64, after_ms: i64, now: i64) bool {
+    const since = now -| then;
+    return since >= after_ms or since < 0;
+}
 
 pub const Fills = struct {
     places: [max_fills]Fill,
@@ -57,12 +70,12 @@ pub const Fills = struct {
         return @fromBackingInt(@intCast(@as(u32, fill.generation) << 8 | @as(u32, @intCast(number))));
     }
 
-    /// A free place, or the one that has been idle longest; null when all are busy.
+    /// A free place, or of those that yield the one to which something came least lately; null when there is none.
     pub fn place(self: *Fills, now: i64) ?*Fill {
         var idlest: ?*Fill = null;
         for (&self.places) |*fill| {
             if (fill.entry == 0) return fill;
-            if (fill.idle(now) and (idlest == null or fill.touched < idlest.?.touched)) idlest = fill;
+            if (fill.yields(now) and (idlest == null or fill.touched < idlest.?.touched)) idlest = fill;
         }
         return idlest;
     }
@@ -73,3 +86,26 @@ pub const Fills = struct {
         self.open -= 1;
     }
 };
+
+test "what is idle gives way, and what takes long, the idlest first" {
+    const testing = std.testing;
+    var fills: Fills = undefined;
+    fills.init();
+    for (&fills.places, 0..) |*fill, number| {
+        fill.entry = 1;
+        fill.began = @intCast(number);
+        fill.touched = @intCast(1000 + number);
+    }
+    try testing.expectEqual(null, fills.place(1999));
+    try testing.expectEqual(&fills.places[0], fills.place(2000).?);
+    fills.places[0].touched = 5000;
+    try testing.expectEqual(&fills.places[1], fills.place(5001).?);
+    for (&fills.places) |*fill| fill.touched = slow_ms - 1;
+    try testing.expectEqual(null, fills.place(slow_ms - 1));
+    try testing.expect(fills.place(slow_ms) == &fills.places[0]);
+    fills.places[9].entry = 0;
+    try testing.expectEqual(&fills.places[9], fills.place(0).?);
+    // Somebody has set the clock back.
+    fills.places[9].entry = 1;
+    try testing.expect(fills.place(-1) != null);
+}

@@ -167,7 +167,7 @@ fn lookUp(id: u32, found: *const decide.LookUp, now: Moment) abi.Action {
         }
         break :stored worker.store.find(hash, found.material, context, now.milliseconds, &worker.drops.slots);
     } orelse {
-        remember(id, found, hash, .miss);
+        remember(id, found, hash, .miss, now);
         return .go_on;
     };
     const times = &hit.entry.times;
@@ -178,16 +178,16 @@ fn lookUp(id: u32, found: *const decide.LookUp, now: Moment) abi.Action {
     if (now.milliseconds < times.fresh_until) {
         const due = brings and times.renew_at != 0 and now.milliseconds >= times.renew_at and hit.entry.uses >= popular;
         if (!due or !hit.handOn(now.milliseconds)) return reply(found, &hit, false, now);
-        remember(id, found, hash, .renew);
+        remember(id, found, hash, .renew, now);
     } else {
         if (brings and now.milliseconds < times.stale_until and !hit.handOn(now.milliseconds)) return reply(found, &hit, true, now);
-        remember(id, found, hash, .stale);
+        remember(id, found, hash, .stale, now);
     }
     return .go_on;
 }
 
 /// Has the sidecar say what may be kept of the answer to this request.
-fn remember(id: u32, found: *const decide.LookUp, hash: u64, why: marks.Why) void {
+fn remember(id: u32, found: *const decide.LookUp, hash: u64, why: marks.Why, now: Moment) void {
     // The answer to HEAD has no body to keep.
     if (!equal(view.method.?, "GET")) return;
     if (why == .miss and !worker.admission.asks(found.pool, hash)) return;
@@ -201,9 +201,11 @@ fn remember(id: u32, found: *const decide.LookUp, hash: u64, why: marks.Why) voi
         .pairs = 0,
         .material = 0,
     };
-    if (worker.streams.ask(id, worker.plan_number, asked, pairs, found.material) != null) {
-        ask(&digest, why);
-    } else if (why == .miss) worker.admission.pay(found.pool);
+    for (0..2) |_| {
+        if (worker.streams.ask(id, worker.plan_number, asked, pairs, found.material, now.milliseconds) != null) return ask(&digest, why);
+        forget(worker.streams.slowest(pairs.len + found.material.len, now.milliseconds) orelse break);
+    }
+    if (why == .miss) worker.admission.pay(found.pool);
 }
 
 /// Answers the client. What could not be counted is not answered here.

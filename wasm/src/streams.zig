@@ -1,6 +1,7 @@
 //! The streams whose response has to be looked at, in tables of fixed size: what is not remembered is only passed on.
 
 const std = @import("std");
+const fills = @import("fills.zig");
 const marks = @import("marks.zig");
 const slots = @import("slots.zig");
 const store = @import("store.zig");
@@ -12,6 +13,10 @@ const small_bytes = 3 * 1024;
 const max_large = 32;
 const large_bytes = 32 * 1024;
 const heads = 1024;
+
+/// What was asked so long ago, milliseconds, gives way to another question: else who asks for what takes long keeps all
+/// others out. If its answer comes, it is kept with the next one who asks for it.
+const slow_ms = 1000;
 
 const none = 0xFFFF;
 
@@ -71,14 +76,15 @@ pub const Streams = struct {
     }
 
     /// Remembers a request that was asked for by its fields, as the host gave them, and its key; null when there is no
-    /// room for that.
-    pub fn ask(self: *Streams, id: u32, plan: u32, asked: Awaited, pairs: []const u8, material: []const u8) ?*Stream {
+    /// room for that (`slowest`).
+    pub fn ask(self: *Streams, id: u32, plan: u32, asked: Awaited, pairs: []const u8, material: []const u8, now_ms: i64) ?*Stream {
         const bytes = pairs.len + material.len;
         if (self.free == none) return null;
+        const holder: Holder = .{ .id = id, .since = now_ms };
         const room: u16 = if (bytes <= small_bytes)
-            self.small.take() orelse return null
+            self.small.take(holder) orelse return null
         else if (bytes <= large_bytes)
-            max_small + (self.large.take() orelse return null)
+            max_small + (self.large.take(holder) orelse return null)
         else
             return null;
         const stream = self.add(id, plan, .{ .asked = asked }).?;
@@ -89,6 +95,18 @@ pub const Streams = struct {
         @memcpy(memory[0..pairs.len], pairs);
         @memcpy(memory[pairs.len..][0..material.len], material);
         return stream;
+    }
+
+    /// The stream that gives way to one with so many bytes, when there is no room for both: of those that were asked for
+    /// by as few, the one that has waited longest. Null where none has waited long, or no room is as large.
+    pub fn slowest(self: *const Streams, bytes: usize, now_ms: i64) ?u32 {
+        if (bytes > large_bytes) return null;
+        const holders: []const Holder = if (bytes <= small_bytes) &self.small.holders else &self.large.holders;
+        var found = holders[0];
+        for (holders[1..]) |holder| {
+            if (holder.since < found.since) found = holder;
+        }
+        return if (fills.isPast(found.since, slow_ms, now_ms)) found.id else null;
     }
 
     /// Remembers an unsafe request; null when there is no room at all.
@@ -144,22 +162,29 @@ pub const Streams = struct {
     }
 };
 
+/// Which stream has a room, and since when.
+const Holder = struct { id: u32, since: i64 };
+
 /// Rooms of one size.
 fn Rooms(comptime count: u16, comptime size: usize) type {
     return struct {
         memory: [count][size]u8,
+        /// Of rooms that nobody has, who had them last.
+        holders: [count]Holder,
         next: [count]u16,
         free: u16,
 
         fn init(self: *@This()) void {
             for (&self.next, 0..) |*next, place| next.* = if (place + 1 < count) @intCast(place + 1) else none;
+            self.holders = @splat(.{ .id = 0, .since = 0 });
             self.free = 0;
         }
 
-        fn take(self: *@This()) ?u16 {
+        fn take(self: *@This(), holder: Holder) ?u16 {
             const place = self.free;
             if (place == none) return null;
             self.free = self.next[place];
+            self.holders[place] = holder;
             return place;
         }
 
@@ -173,6 +198,25 @@ fn Rooms(comptime count: u16, comptime size: usize) type {
 const testing = std.testing;
 var tested: Streams = undefined;
 
+test "what has waited longest gives way, once that is long" {
+    tested.init();
+    const asked: Awaited = .{ .digest = @splat(0), .hash = 1, .born = 0, .pool = 0, .largest = 9, .pairs = 0, .material = 0 };
+    var id: u32 = 1;
+    while (tested.ask(id, 7, asked, "pairs", "material", 5000 + id)) |_| id += 1;
+    try testing.expectEqual(null, tested.slowest(13, 5000 + slow_ms));
+    try testing.expectEqual(1, tested.slowest(13, 5001 + slow_ms).?);
+    try testing.expect(tested.forget(1) != null);
+    try testing.expect(tested.ask(id, 7, asked, "pairs", "material", 9000) != null);
+    try testing.expectEqual(2, tested.slowest(13, 9000).?);
+    // As large ones are.
+    const long: [small_bytes]u8 = @splat('x');
+    for (0..max_large) |place| try testing.expect(tested.ask(@intCast(9000 + place), 7, asked, &long, "material", 1000) != null);
+    try testing.expectEqual(null, tested.ask(10000, 7, asked, &long, "material", 1000));
+    try testing.expectEqual(null, tested.slowest(long.len + 8, 1000));
+    try testing.expectEqual(9000, tested.slowest(long.len + 8, 9000).?);
+    try testing.expectEqual(null, tested.slowest(large_bytes + 1, 9000));
+}
+
 test "what is remembered is found until it is forgotten, and room is used again" {
     tested.init();
     const asked: Awaited = .{ .digest = @splat(0), .hash = 1, .born = 0, .pool = 0, .largest = 9, .pairs = 0, .material = 0 };
@@ -180,16 +224,16 @@ test "what is remembered is found until it is forgotten, and room is used again"
     for (0..3) |_| {
         var id: u32 = 1;
         var held: usize = 0;
-        while (tested.ask(id, 7, asked, "pairs", "material")) |stream| : (id += heads) {
+        while (tested.ask(id, 7, asked, "pairs", "material", 0)) |stream| : (id += heads) {
             try testing.expectEqual(stream, tested.get(id).?);
             held += 1;
         }
         try testing.expectEqual(max_small, held);
         const long: [large_bytes - 8]u8 = @splat('x');
-        const stream = tested.ask(2, 7, asked, &long, "material").?;
+        const stream = tested.ask(2, 7, asked, &long, "material", 0).?;
         try testing.expectEqualStrings("material", tested.materialOf(stream));
         try testing.expectEqualStrings(&long, tested.pairsOf(stream));
-        try testing.expectEqual(null, tested.ask(3, 7, asked, &long, "material "));
+        try testing.expectEqual(null, tested.ask(3, 7, asked, &long, "material ", 0));
         while (held > 0) : (held -= 1) {
             id -= heads;
             try testing.expectEqualStrings("material", tested.materialOf(tested.get(id).?));
@@ -201,7 +245,7 @@ test "what is remembered is found until it is forgotten, and room is used again"
     }
     // Those that are asked for leave room for the unsafe.
     var id: u32 = 0;
-    while (tested.ask(id, 7, asked, "pairs", "material")) |_| id += 1;
+    while (tested.ask(id, 7, asked, "pairs", "material", 0)) |_| id += 1;
     try testing.expectEqual(max_small, id);
     while (tested.guard(id, 7, party)) |_| id += 1;
     try testing.expectEqual(max_streams, id);
