@@ -28,9 +28,14 @@ COOKIES: Final = ("sid", "lang", "s")
 EXPRESSIONS: Final = ("/v1/.*", "/[a-z]+/images", ".*", "/b[0-9]+")
 NETWORKS: Final = ("10.0.0.0/8", "127.0.0.1/32", "2001:db8::/33", "::1/128", "192.168.4.0/23")
 ADDRESSES: Final = ("10.1.2.3", "127.0.0.1", "11.0.0.1", "2001:db8::1", "::1", "::ffff:10.0.0.1", "192.168.5.7")
-NAMES: Final = (*PARAMETERS, "u", "Page", "utm_")
+NAMES: Final = (*PARAMETERS, "u", "Pages", "utm_")
+# They look like others, or can be read in two ways.
+ODD_NAMES: Final = (
+    *("q[]", "q[0]", "Page", "PAGE", "utm.medium", "utm_Medium", "Utm_x", "%71", "q+", "page.no", "page_no", "p[", "["),
+)
 VALUES: Final = ("=1", "=2", "", "=", "=caf\xc3\xa9")
-COOKIE_NAMES: Final = (*COOKIES, "session", "Sid")
+COOKIE_NAMES: Final = (*COOKIES, "session", "Side")
+ODD_COOKIE_NAMES: Final = ("Sid", "SID", "s[]", "s.", "la%6eg", "sid ", "lang[x]", "s.id", "\xe9", "[")
 COOKIE_VALUES: Final = ("=1", "=x y", "=", "=a=b", "=\xe9", "")
 RETARGETING_FIELDS: Final = (
     *(("x-forwarded-port", "443"), ("x-forwarded-host", "cdn.example.com"), ("x-original-url", ""), ("x-host", "\xe9")),
@@ -117,7 +122,10 @@ class Maker:
         spec = c.KeySpec(
             methods=methods,
             host=self._chance(0.8),
-            query_include=self._random.choice((("*",), ("*",), ("page", "q"), ("utm_*", "page"), ())),
+            query_include=self._random.choice(
+                (("*",), ("*",), ("page", "q"), ("utm_*", "page"), ())
+                + (() if self._tame else (("Q", "page.no"), ("p[*", "u%*", "q[0]")))
+            ),
             query_exclude=self._random.choice(((), (), ("utm_*",), ("page", "la*"), ("\u0436*", "q"))),
             query_sort=self._chance(0.4),
             headers=self._some(HEADERS),
@@ -276,7 +284,8 @@ class Maker:
     def _cookies(self) -> str:
         if self._chance(0.1):
             return self._text(("", ";", "=", "sid", ";;sid=1", "\tsid= 1 ;sid=2", "lang;sid"))
-        pairs = [self._text(COOKIE_NAMES) + self._text(COOKIE_VALUES) for _ in range(self._random.randint(1, 4))]
+        names = (*COOKIE_NAMES, *ODD_COOKIE_NAMES) if not self._tame and self._chance(0.2) else COOKIE_NAMES
+        pairs = [self._text(names) + self._text(COOKIE_VALUES) for _ in range(self._random.randint(1, 4))]
         return self._text(("; ", ";", ";  ")).join(pairs)
 
     def _odd_field(self) -> tuple[str, str]:
@@ -324,9 +333,12 @@ class Maker:
     def _query(self) -> str:
         if self._chance(0.4):
             return ""
+        if not self._tame and self._chance(0.05):
+            return self._text(("?%70age=1&page=1", "?a+b=1&q=2"))
         if self._chance(0.1):
-            return self._text(("?", "??", "?&", "?=", "?;a=1&page=2", "?%70age=1&page=1", "?a+b=1&q=2", "?page?=1#"))
-        pairs = [self._text(NAMES) + self._text(VALUES) for _ in range(self._random.randint(1, 6))]
+            return self._text(("?", "??", "?&", "?=", "?;a=1&page=2", "?page?=1#"))
+        names = (*NAMES, *ODD_NAMES) if not self._tame and self._chance(0.3) else NAMES
+        pairs = [self._text(names) + self._text(VALUES) for _ in range(self._random.randint(1, 6))]
         if not self._tame and self._chance(0.02):
             pairs *= 200
         return "?" + "&".join(pairs)

@@ -82,18 +82,20 @@ pub const Spec = struct {
 
     fn query(self: *const Spec, whole: []const u8, out: *Writer, text: *Writer) Error!void {
         if (whole.len == 0 or (self.everything and !self.sorted) or whole.len > query_longest) return part(out, whole);
-        const filtered = !self.everything and mem.find(whole, ';', 0) == null;
+        // Some origins take it for a separator.
+        if (mem.find(whole, ';', 0) != null) return part(out, whole);
         var pairs: [most_sorted][]const u8 = undefined;
         var count: usize = 0;
         const start = text.len;
         var parameters = mem.split(whole, '&');
         while (parameters.next()) |pair| {
-            if (filtered and !self.keyed(nameOf(pair))) continue;
+            if (!self.everything and !try self.keyed(nameOf(pair))) continue;
             if (!self.sorted) {
                 try append(text, pair);
                 continue;
             }
             if (count == most_sorted) return error.Unknown;
+            for (pairs[0..count]) |other| if (alike(nameOf(pair), nameOf(other))) return error.Unknown;
             pairs[count] = pair;
             count += 1;
         }
@@ -130,11 +132,34 @@ pub const Spec = struct {
         try part(out, text.bytes[start..text.len]);
     }
 
-    fn keyed(self: *const Spec, name: []const u8) bool {
+    fn keyed(self: *const Spec, name: []const u8) Error!bool {
         if (mem.find(name, '%', 0) != null or mem.find(name, '+', 0) != null) return true;
-        return fits(name, self.include) and !fits(name, self.exclude);
+        if (fits(name, self.exclude)) return false;
+        if (fits(name, self.include)) return true;
+        for (self.include) |pattern| if (alike(name, pattern)) return error.Unknown;
+        return false;
     }
 };
+
+/// Whether an origin may take two names that differ for one another (`rfc.spelling.parameter`), or for names that a
+/// pattern stands for. More than it may, for what is written plainly is told apart.
+noinline fn alike(name: []const u8, pattern: []const u8) bool {
+    const one = plainly(name);
+    const other = plainly(pattern);
+    if (one.len < other.len and one.len == name.len) return false;
+    if (other.len < one.len and other.len == pattern.len) return false;
+    const size = @min(one.len, other.len);
+    if (!mem.equalIgnoringCase(one[0..size], other[0..size])) return false;
+    return one.len < name.len or !mem.equal(name, pattern);
+}
+
+/// The beginning of a name that nobody reads in two ways.
+noinline fn plainly(name: []const u8) []const u8 {
+    for (name, 0..) |byte, end| {
+        if (!std.ascii.isAlphanumeric(byte) and byte != '_' and byte != '-') return name[0..end];
+    }
+    return name;
+}
 
 fn append(text: *Writer, pair: []const u8) Error!void {
     try text.put(pair);
@@ -186,7 +211,10 @@ fn cookie(name: []const u8, request: *const fields.View, out: *Writer, text: *Wr
         while (pieces.next()) |whole| {
             const piece = std.mem.trimStart(u8, whole, " \t");
             const called = nameOf(piece);
-            if (!mem.equal(called, name)) continue;
+            if (!mem.equal(called, name)) {
+                if (alike(called, name)) return error.Unknown;
+                continue;
+            }
             try part(text, if (called.len < piece.len) piece[called.len + 1 ..] else "");
         }
     }

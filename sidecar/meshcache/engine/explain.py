@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from meshcache.decisions import BypassReason
 from meshcache.engine.admission import bypass_reason
 from meshcache.engine.collapse.place import may_wait
-from meshcache.engine.key import cache_key, chosen_key, normalised_query, retargeting
+from meshcache.engine.key import cache_key, chosen_key, retargeting
 from meshcache.engine.placement import earned_tiers
+from meshcache.engine.query import normalised_query
 from meshcache.engine.refresh.rules import needs_its_caller
 from meshcache.experiment.assignment import cookie_value
 from meshcache.policy.arm_reasons import ArmReason, arm_reasons, peer_of, untrusted

@@ -18,9 +18,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from meshcache.engine.pools import DIGEST_BYTES, pool_of
+from meshcache.engine.query import normalised_query
 from meshcache.message import split_authority
 from meshcache.policy.shares import pool_id
-from meshcache.rfc.spelling import spellings, with_lookalikes
+from meshcache.rfc.spelling import parameter, spellings, with_lookalikes
 from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
@@ -150,13 +151,29 @@ def _extra(request: Request, spec: KeySpec, border: tuple[bytes, ...]) -> tuple[
     if spec.headers:
         extra += [_present(value) for _, value in selecting_values(spec.headers, headers)]
     if spec.cookies:
-        jar: dict[str, list[bytes]] = {}
-        for name, value in headers.cookies():
-            jar.setdefault(name, []).append(value.encode("latin-1", "replace"))
-        extra += [_join(jar.get(name, ())) for name in spec.cookies]
+        extra += _cookies(headers, spec.cookies)
     if said:
         extra.append(_join(part.encode("latin-1", "replace") for pair in said for part in pair))
     return tuple(extra)
+
+
+def _cookies(headers: Headers, names: tuple[str, ...]) -> list[bytes]:
+    """What the cookies of these names say, and those that an origin may take for one of them."""
+    jar: dict[str, list[bytes]] = {}
+    others: dict[str, list[bytes]] = {}
+    for name, value in headers.cookies():
+        if name in names:
+            jar.setdefault(name, []).append(value.encode("latin-1", "replace"))
+        else:
+            others.setdefault(parameter(name), []).extend(text.encode("latin-1", "replace") for text in (name, value))
+    said = [_join(jar.get(name, ())) for name in names]
+    if others:
+        for place, name in enumerate(names):
+            alike = others.get(parameter(name))
+            if alike:
+                # What is joined begins with a digit, if it is not empty.
+                said[place] += b"\0" + _join(alike)
+    return said
 
 
 def _make_key(
@@ -217,7 +234,6 @@ def material_head(spec: KeySpec, namespace: bytes) -> bytes:
 
 
 _MEMO_LONGEST = 512
-_QUERY_LONGEST = 8192
 _remembered_key = lru_cache(maxsize=4096)(_make_key)
 _remembered_choice = lru_cache(maxsize=4096)(_make_choice)
 
@@ -304,48 +320,21 @@ def retargeting(headers: Headers, scheme: str) -> list[tuple[str, str]]:
     return said
 
 
-def normalised_query(query: str, spec: KeySpec) -> str:
-    """`query` as it enters the key.
-
-    A query of more than 8 KiB enters as it is: to take it apart would stop the event loop for others.
-    A parameter is left out only when its name is plain, so that the key never sees less than the origin does:
-    an encoded name (`%61` for `a`) or a `;` that some origins take for a separator keeps everything in.
-    """
-    if not query:
-        return ""
-    everything = spec.query_include == ("*",) and not spec.query_exclude
-    if (everything and not spec.query_sort) or len(query) > _QUERY_LONGEST:
-        return query
-    pairs = query.split("&")
-    if not everything and ";" not in query:
-        pairs = [pair for pair in pairs if _keyed(pair.partition("=")[0], spec)]
-    if spec.query_sort:
-        # By name alone, and stable: the order of one name's repeats can carry meaning.
-        pairs.sort(key=lambda pair: pair.partition("=")[0])
-    return "&".join(pairs)
-
-
-def _keyed(name: str, spec: KeySpec) -> bool:
-    if "%" in name or "+" in name:
-        return True
-    return _matches(name, spec.query_include) and not _matches(name, spec.query_exclude)
-
-
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(pattern == name or (pattern.endswith("*") and name.startswith(pattern[:-1])) for pattern in patterns)
-
-
 def is_absolute(authority: str) -> bool:
     """Whether the host is written with the dot of a fully qualified name."""
     return authority.partition(":")[0].endswith(".")
 
 
 def is_unusual(authority: str, scheme: str) -> bool:
-    """Whether the host is not written as a browser would: with capitals, or with the port that it has anyway.
+    """Whether the host is not written as a browser would: with capitals, an empty port, or the one it has anyway.
 
     It is the same host. But some origins know it only as it is usually written, and answer with an error or a redirect.
     """
-    return authority != authority.lower() or split_authority(authority)[1] == _DEFAULT_PORT.get(scheme)
+    return (
+        authority != authority.lower()
+        or authority.endswith(":")
+        or split_authority(authority)[1] == _DEFAULT_PORT.get(scheme)
+    )
 
 
 def _host(scheme: str, authority: str, spec: KeySpec) -> str:
