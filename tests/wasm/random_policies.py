@@ -334,9 +334,9 @@ class Maker:
         if self._chance(0.4):
             return ""
         if not self._tame and self._chance(0.05):
-            return self._text(("?%70age=1&page=1", "?a+b=1&q=2"))
+            return self._text(("?%70age=1&page=1", "?a+b=1&q=2", "??", "?page?=1#"))
         if self._chance(0.1):
-            return self._text(("?", "??", "?&", "?=", "?;a=1&page=2", "?page?=1#"))
+            return self._text(("?", "?&", "?=", "?;a=1&page=2"))
         names = (*NAMES, *ODD_NAMES) if not self._tame and self._chance(0.3) else NAMES
         pairs = [self._text(names) + self._text(VALUES) for _ in range(self._random.randint(1, 6))]
         if not self._tame and self._chance(0.02):
