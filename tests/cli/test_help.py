@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
+import typer
 
 from meshcache.cli import main
-from meshcache.cli.app import COMMANDS
+from meshcache.cli.app import COMMANDS, build
+from meshcache.cli.options import a_path
 
 
 @pytest.fixture
@@ -61,3 +66,29 @@ def test_so_has_every_command_of_a_group(shown, group: str, name: str) -> None:
     text = shown(group, name, "--help")
     assert f"Example: meshcache {group} {name}" in text
     assert_no_types(text)
+
+
+def functions(app: typer.Typer) -> Iterator[Callable[..., Any]]:
+    yield from (command.callback for command in app.registered_commands if command.callback is not None)
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from functions(group.typer_instance)
+
+
+def test_no_option_takes_an_empty_text_for_the_current_folder() -> None:
+    checked = 0
+    for function in functions(build(COMMANDS)):
+        for name, annotation in get_type_hints(function, include_extras=True).items():
+            kind, *told = get_args(annotation) or (None,)
+            if kind is Path or Path in get_args(kind):
+                assert getattr(told[0], "parser", None) is a_path, f"{function.__name__}: {name}"
+                checked += 1
+    assert checked > 20
+
+
+@pytest.mark.parametrize("arguments", [["validate"], ["status", "--data"], ["purge", "--all", "--data"], ["diff", "a"]])
+def test_an_empty_path_is_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, ""])
+    assert ended.value.code == 2
+    assert ": expected a path, got an empty text (see `meshcache " in capsys.readouterr().err

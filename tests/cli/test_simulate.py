@@ -166,6 +166,12 @@ def test_a_trace_that_no_route_fits_is_told_what_to_do(simulate: Simulate, tmp_p
         (["keys", "--hit-latency", "hot=1ms"], 2, "--hit-latency: says nothing of warm and cold"),
         (["keys", "--hit-latency", "fast=1ms"], 2, "--hit-latency: expected hot, warm or cold before `=`"),
         (["keys", "--miss-latency", "184"], 2, "--miss-latency: expected a duration"),
+        (["keys", "--hit-latency", "hot=1ms,hot=2ms,warm=1ms,cold=1ms"], 2, "--hit-latency: names hot twice"),
+        (["keys", "--rate", "inf"], 2, "--rate: expected at most 1000000"),
+        (["keys", "--host", "http://a.example/"], 2, "--host: expected HOST or HOST:PORT"),
+        (["keys", "--host", ""], 2, "--host: expected HOST or HOST:PORT"),
+        (["keys", "--origin-cache-control", "max-age=1\nx: y"], 2, "--origin-cache-control: expected a value such as"),
+        (["keys", "--data", ""], 2, "--data: expected a path, got an empty text"),
         (["keys", "--hot-bytes", "0"], 2, "--hot-bytes: expected at least 1 byte"),
     ],
 )

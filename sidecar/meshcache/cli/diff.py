@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshcache.cli.options import a_path
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,8 +22,8 @@ _MOST_TRAFFIC = 20
 
 
 def diff(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="Policy files before: a folder or a file.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="Policy files after.")],
+    old: Annotated[Path, typer.Argument(metavar="OLD", parser=a_path, help="Policy files before: a folder or a file.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", parser=a_path, help="Policy files after.")],
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Say what changes from OLD to NEW: fields, the routes and arms that they reach, and what that does to traffic.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from meshcache.cli.options import OriginTimeout, Workers
+from meshcache.cli.options import OriginTimeout, Workers, a_path
 from meshcache.cli.paths import DEFAULT_DATA, run_folder
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def envoy_config(
         Path | None,
         typer.Option(
             metavar="DIR",
+            parser=a_path,
             help="Folder of the sidecar's sockets, as in `meshcache serve --socket-dir`."
             f"  [default: {run_folder(DEFAULT_DATA)}, as there]",
             show_default=False,
@@ -40,6 +41,7 @@ def envoy_config(
         Path | None,
         typer.Option(
             metavar="DIR",
+            parser=a_path,
             help="Policy files by whose deadlines Envoy's timeout is set.  [default: a policy that sets no deadlines]",
             show_default=False,
         ),
@@ -58,6 +60,7 @@ def envoy_config(
         Path | None,
         typer.Option(
             metavar="FILE",
+            parser=a_path,
             help="The filter for hot answers, where Envoy finds it.  [default: the one that comes with meshcache]",
             show_default=False,
         ),

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import typer
 
+from meshcache.cli.options import a_path
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,9 +29,9 @@ _NEAREST = 5
 
 def explain(
     url: Annotated[str, typer.Option("--url", metavar="URL", help="The request's URL, with host.")],
-    policies: Annotated[Path, typer.Option("--policies", metavar="DIR", help="Folder of policy files.")] = Path(
-        "policies"
-    ),
+    policies: Annotated[
+        Path, typer.Option("--policies", metavar="PATH", parser=a_path, help="Folder of policy files, or one file.")
+    ] = Path("policies"),
     method: Annotated[str, typer.Option("--method", "-X", metavar="METHOD", help="The request's method.")] = "GET",
     header: Annotated[
         list[str] | None,
@@ -51,7 +53,12 @@ def explain(
     ] = "",
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Data folder of the running meshcache: its secret chooses the arm."),
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            parser=a_path,
+            help="Data folder of the running meshcache: its secret chooses the arm.",
+        ),
     ] = None,
     why_not: Annotated[
         str, typer.Option("--why-not", metavar="ROUTE", help="Say all that keeps the request from this route.")
@@ -78,12 +85,12 @@ def explain(
     from meshcache.policy.documents import parse_documents
     from meshcache.policy.errors import PolicyErrors
     from meshcache.policy.reasons import tried
-    from meshcache.policy.sources import FolderSource
+    from meshcache.policy.sources import FolderSource, read_files
 
     secret = assignment_secret(data) if data is not None else b""
     request = _request(url, method, header or [], Peer(source, mtls or bool(peer), peer), claim or [], cluster)
     try:
-        documents = FolderSource(policies).read()
+        documents = read_files([policies]) if policies.is_file() else FolderSource(policies).read()
         links = _links(data) if data is not None else None
         snapshot = compile_documents(documents, generation=0, secret=secret, links=links)
     except PolicyErrors as refused:

@@ -11,6 +11,16 @@ DEFAULT_METRICS_LISTEN: Final = "127.0.0.1:9464"
 
 Level = Literal["debug", "info", "warning", "error"]
 
+
+def a_path(text: str | Path) -> Path:
+    """A path that was given. Raises `typer.BadParameter` for an empty one, which `Path` takes for the current folder:
+    most often it is a variable of a script that holds nothing.
+    """
+    if text == "":
+        raise typer.BadParameter("expected a path, got an empty text")
+    return Path(text)
+
+
 Warm = Annotated[
     str,
     typer.Option(
@@ -22,7 +32,7 @@ Cold = Annotated[
     typer.Option(envvar="MESHCACHE_COLD", metavar="DIR", help="Folder for large answers; else one in the data folder."),
 ]
 Workers = Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Worker processes of the sidecar.")]
-Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder for entries, keys, sockets and logs.")]
+Data = Annotated[Path, typer.Option(metavar="DIR", parser=a_path, help="Folder for entries, keys, sockets and logs.")]
 MetricsListen = Annotated[
     str,
     typer.Option(
@@ -90,13 +100,17 @@ def in_utf8(value: str | list[str] | None) -> str | list[str] | None:
     return value
 
 
-RunningData = Annotated[Path, typer.Option(metavar="DIR", help="Data folder of the running meshcache.")]
+RunningData = Annotated[Path, typer.Option(metavar="DIR", parser=a_path, help="Data folder of the running meshcache.")]
 AdminSocket = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Its admin socket.  [default: <data>/run/admin.sock]", show_default=False),
+    typer.Option(
+        metavar="FILE", parser=a_path, help="Its admin socket.  [default: <data>/run/admin.sock]", show_default=False
+    ),
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="File with its token.  [default: <data>/admin.token]", show_default=False),
+    typer.Option(
+        metavar="FILE", parser=a_path, help="File with its token.  [default: <data>/admin.token]", show_default=False
+    ),
 ]
 ResultAsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

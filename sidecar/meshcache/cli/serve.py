@@ -18,6 +18,7 @@ from meshcache.cli.options import (
     MetricsListen,
     Warm,
     Workers,
+    a_path,
     in_utf8,
 )
 from meshcache.cli.paths import DEFAULT_DATA, run_folder
@@ -29,13 +30,16 @@ def serve(
     policies: Annotated[
         Path,
         # One that cannot be read is no wrong usage: what was in force before it could not, may serve.
-        typer.Option(metavar="DIR", readable=False, help="Folder of policy files; watched."),
+        typer.Option(metavar="DIR", parser=a_path, help="Folder of policy files; watched."),
     ] = Path("policies"),
     data: Data = DEFAULT_DATA,
     socket_dir: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Worker i listens on worker-<i>.sock in it.  [default: <data>/run]", show_default=False
+            metavar="DIR",
+            parser=a_path,
+            help="Worker i listens on worker-<i>.sock in it.  [default: <data>/run]",
+            show_default=False,
         ),
     ] = None,
     workers: Workers = 1,
@@ -66,13 +70,14 @@ def serve(
     revision: Annotated[
         str, typer.Option(metavar="NAME", callback=in_utf8, help="Revision of the application, part of every key.")
     ] = "",
-    pod_labels: Annotated[Path, typer.Option(metavar="FILE", help="The pod's labels, from the downward API.")] = Path(
-        "/etc/podinfo/labels"
-    ),
+    pod_labels: Annotated[
+        Path, typer.Option(metavar="FILE", parser=a_path, help="The pod's labels, from the downward API.")
+    ] = Path("/etc/podinfo/labels"),
     keys: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
+            parser=a_path,
             help="Folder of the signing keys.  [default: <data>/keys, made at first start]",
             show_default=False,
         ),
@@ -81,6 +86,7 @@ def serve(
         Path | None,
         typer.Option(
             metavar="FILE",
+            parser=a_path,
             help="File with the token for purges.  [default: <data>/admin.token, made at first start]",
             show_default=False,
         ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from meshcache.cli.options import a_path
 from meshcache.cli.simulate_settings import MISS, Settings
 
 if TYPE_CHECKING:
@@ -17,13 +18,19 @@ if TYPE_CHECKING:
 
 def simulate(
     trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="File of requests; may be packed (gzip). `-`: standard input.")
+        Path,
+        typer.Argument(
+            metavar="TRACE",
+            parser=a_path,
+            help="File of requests; may be packed (gzip, bzip2, xz, zstd). `-`: standard input.",
+        ),
     ],
     policies: Annotated[
         list[Path] | None,
         typer.Option(
             "--policies",
             metavar="PATH",
+            parser=a_path,
             help="Policy file or folder of them; may be repeated to compare sets.  [default: policies]",
             show_default=False,
         ),
@@ -47,7 +54,7 @@ def simulate(
     ] = "",
     host: Annotated[str, typer.Option(metavar="HOST", help="Where requests go whose line does not say.")] = "localhost",
     rate: Annotated[
-        float, typer.Option(min=0.001, metavar="NUMBER", help="Requests a second of a trace without times.")
+        float, typer.Option(min=0.001, max=1e6, metavar="NUMBER", help="Requests a second of a trace without times.")
     ] = 100.0,
     limit: Annotated[
         int | None,
@@ -94,7 +101,10 @@ def simulate(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Data folder of a meshcache: its secret chooses the arms.", show_default=False
+            metavar="DIR",
+            parser=a_path,
+            help="Data folder of a meshcache: its secret chooses the arms.",
+            show_default=False,
         ),
     ] = None,
     eviction: Annotated[
@@ -111,7 +121,7 @@ def simulate(
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a report with charts, too.", show_default=False),
+        typer.Option(metavar="FILE", parser=a_path, help="Write a report with charts, too.", show_default=False),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

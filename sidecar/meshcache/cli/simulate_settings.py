@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from meshcache.simulate.source import Format
 
 MISS: Final = "184ms"
+_HOST: Final = re.compile(r"(?:[-A-Za-z0-9._~%]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,11 @@ class Settings:
         return cls(
             trace,
             _format(form),
-            host,
+            _host(host),
             rate,
             limit,
             size(object_bytes, "--object-bytes"),
-            cache_control,
+            _field_value(cache_control),
             validators,
             _by_tier(hit_latency),
             _read(parse_duration, miss_latency, "--miss-latency"),
@@ -116,6 +118,22 @@ def _format(text: str) -> Format | None:
     return Format(name)
 
 
+def _host(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise typer.BadParameter(f"expected HOST or HOST:PORT, got {text!r}", param_hint="--host")
+    return text
+
+
+def _field_value(text: str | None) -> str | None:
+    from meshcache.rfc.fields import is_field_value
+
+    if text is not None and not is_field_value(text):
+        raise typer.BadParameter(
+            f"expected a value such as max-age=60, got {text!r}", param_hint="--origin-cache-control"
+        )
+    return text
+
+
 def _by_tier(text: str) -> dict[TierName, float]:
     """`17ms` for all tiers, or `hot=1ms,warm=3ms,cold=20ms`."""
     from meshcache.decisions import TierName
@@ -129,6 +147,8 @@ def _by_tier(text: str) -> dict[TierName, float]:
         name, _, duration = part.strip().partition("=")
         if name not in list(TierName):
             raise typer.BadParameter(f"expected hot, warm or cold before `=`, got {name!r}", param_hint=option)
+        if name in given:
+            raise typer.BadParameter(f"names {name} twice", param_hint=option)
         given[TierName(name)] = _read(parse_duration, duration, option)
     missing = [str(name) for name in TierName if name not in given]
     if missing:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from meshcache.simulate.rows import arm_rows, policy_rows
-from meshcache.simulate.units import shown_bytes, shown_count, shown_seconds
+from meshcache.simulate.units import shown_bytes, shown_number, shown_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,8 @@ def print_tables(result: SimulationResult) -> None:
     trace = result.trace
     console.print(
         escape(
-            f"{trace.name} ({trace.format}): {shown_count(trace.requests)} requests for {shown_count(trace.objects)} "
-            f"objects in {shown_seconds(trace.seconds)}, {shown_bytes(trace.bytes)}"
+            f"{trace.name} ({trace.format}): {shown_number(trace.requests, 'request')} for "
+            f"{shown_number(trace.objects, 'object')} in {shown_seconds(trace.seconds)}, {shown_bytes(trace.bytes)}"
         )
     )
     console.print(_table("", [policy.name for policy in result.policies], policy_rows(result)))

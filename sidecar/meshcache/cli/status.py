@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshcache.cli.app import CommandError
+from meshcache.cli.options import a_path
 from meshcache.cli.paths import DEFAULT_DATA
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ TIMEOUT = 5.0
 
 
 def status(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Data folder of the running meshcache.")] = DEFAULT_DATA,
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", parser=a_path, help="Data folder of the running meshcache.")
+    ] = DEFAULT_DATA,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show policies, workers and tiers of the running meshcache; exit status 0 only when all is well.

@@ -21,6 +21,7 @@ from meshcache.cli.options import (
     UseFilter,
     Warm,
     Workers,
+    a_path,
 )
 from meshcache.cli.paths import DEFAULT_DATA
 
@@ -39,6 +40,7 @@ def up(
         Path | None,
         typer.Option(
             metavar="DIR",
+            parser=a_path,
             help="Folder of policy files; watched.  [default: ./policies, made from the examples when absent]",
             show_default=False,
         ),

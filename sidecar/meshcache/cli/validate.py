@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshcache.cli.options import a_path
+
 if TYPE_CHECKING:
     from meshcache.policy.documents import Documents
     from meshcache.policy.errors import PolicyError
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 def validate(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="PATH", help="Policy files, or folders of them; `policies` when none is given."),
+        typer.Argument(
+            metavar="PATH", parser=a_path, help="Policy files, or folders of them; `policies` when none is given."
+        ),
     ] = None,
     refresh_cluster: Annotated[
         list[str] | None,

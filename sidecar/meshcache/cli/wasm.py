@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshcache.cli.app import CommandError
-from meshcache.cli.options import DEFAULT_METRICS_LISTEN, ResultAsJson
+from meshcache.cli.options import DEFAULT_METRICS_LISTEN, ResultAsJson, a_path
 from meshcache.cli.paths import own_name
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def build(
         Path | None,
         typer.Option(
             metavar="FILE",
+            parser=a_path,
             help="Where to; its folder must be there.  [default: where the running meshcache looks for it]",
             show_default=False,
         ),

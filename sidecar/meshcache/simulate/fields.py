@@ -15,13 +15,26 @@ if TYPE_CHECKING:
     from meshcache.simulate.stamps import Stamps
 
 NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "time": ("time", "timestamp", "@timestamp", "start_time", "ts", "date", "time_iso8601", "msec"),
+    "time": (
+        (
+            "time",
+            "timestamp",
+            "@timestamp",
+            "start_time",
+            "ts",
+            "msec",
+            "time_iso8601",
+            "time_local",
+            "datetime",
+            "date",
+        )
+    ),
     "method": ("method", "request_method", "verb"),
     "target": ("url", "path", "uri", "request_uri", "target", "x_envoy_original_path", "key", "object", "id"),
     "request": ("request",),
     "host": ("host", "authority", "server_name", "http_host"),
     "status": ("status", "response_code", "code", "status_code"),
-    "size": ("bytes", "size", "bytes_sent", "body_bytes_sent", "response_size", "object_size"),
+    "size": ("bytes", "size", "body_bytes_sent", "bytes_sent", "response_size", "object_size"),
     "user": ("user", "user_id", "unit", "client", "remote_user", "x_forwarded_for", "remote_addr", "client_ip"),
     "cache_control": ("cache_control", "response_cache_control", "sent_http_cache_control"),
 }
@@ -29,7 +42,9 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 
 HEADER_PREFIX: Final = "header:"
 """A column `header:NAME` holds a header field of the request."""
-_STATUS: Final = re.compile(r"[1-5][0-9]{2}", re.ASCII)
+_STATUS: Final = re.compile(r"([1-5][0-9]{2})(?:\.0*)?", re.ASCII)
+_WHOLE: Final = re.compile(r"[0-9]{1,15}\.0*|[0-9](?:\.[0-9]{0,12})?[eE]\+?[0-9]{1,2}", re.ASCII)
+"""A whole number as programs write it that know numbers with a point only."""
 _SIZE_DIGITS: Final = 15
 _REMEMBERED: Final = 256
 """Characters of a URL or a name that are remembered; longer ones are too few to matter, and too large to be kept."""
@@ -88,9 +103,10 @@ def user_of(text: str) -> str:
 @lru_cache(maxsize=256)
 def status_of(text: str) -> int:
     """Raises `ValueError`."""
-    if not _STATUS.fullmatch(text):
-        raise ValueError(f"{text!r} is no status")
-    return int(text)
+    found = _STATUS.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text[:40]!r} is no status")
+    return int(found[1])
 
 
 def size_of(text: str) -> int:
@@ -99,6 +115,8 @@ def size_of(text: str) -> int:
         return int(text)
     if text in _EMPTY:
         return UNKNOWN_SIZE
+    if _WHOLE.fullmatch(text) and float(text).is_integer() and float(text) < 10**_SIZE_DIGITS:
+        return int(float(text))
     raise ValueError(f"{text[:40]!r} is no number of bytes")
 
 

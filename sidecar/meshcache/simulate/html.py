@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from meshcache.simulate.rows import Row, arm_rows, policy_rows
 from meshcache.simulate.svg import STYLES, Axis, Series, line_chart
-from meshcache.simulate.units import shown_bytes, shown_count, shown_seconds, shown_share
+from meshcache.simulate.units import shown_bytes, shown_number, shown_seconds, shown_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -62,15 +62,16 @@ def report(result: SimulationResult, settings: Sequence[tuple[str, str]]) -> str
     """The page. `settings` are what the simulation was told, each with its name."""
     trace = result.trace
     title = f"Simulation of {trace.name}"
+    bad = f" {shown_number(trace.bad_lines, 'line')} could not be read." if trace.bad_lines else ""
     parts = [
         "<!doctype html>",
         f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<style>{_style()}</style></head><body><main>",
         f"<h1>{escape(title)}</h1>",
-        f"<p>{shown_count(trace.requests)} requests for {shown_count(trace.objects)} objects in "
+        f"<p>{shown_number(trace.requests, 'request')} for {shown_number(trace.objects, 'object')} in "
         f"{shown_seconds(trace.seconds)}, {shown_bytes(trace.bytes)} of bodies."
-        f"{f' {shown_count(trace.bad_lines)} lines could not be read.' if trace.bad_lines else ''}</p>",
+        f"{bad}</p>",
         _table("Compared", [policy.name for policy in result.policies], policy_rows(result)),
         _curve(result),
         _over_time(result.policies),

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 COMMON: Final = re.compile(
-    r'(\S+) \S+ (\S+) \[([^\]]+)\] "((?:[^"\\]|\\.)*)" ([1-5][0-9]{2}) ([0-9]{1,15}|-)(?: |$)', re.ASCII
+    # In front of all, Apache's `vhost_combined` has the host; a name of a user may be of several words.
+    r"(?:(\S+) (?=(?!- )\S+ - ))?(\S+) \S+ ([^\s\[]\S*(?: [^\s\[]\S*){0,7}) \[([^\]]{1,64})\]"
+    r' "((?:[^"\\]|\\.)*)" ([1-5][0-9]{2}) ([0-9]{1,15}|-)(?: |\r?$)',
+    re.ASCII,
 )
 """The common log format, and the combined one, which goes on behind it."""
 
@@ -48,10 +51,10 @@ def read_common(stream: BinaryIO, host: str, bad: BadLines) -> Iterator[TraceReq
         if found is None:
             bad.add(number, "is not in the common or combined log format")
             continue
-        client, user, stamp, line, status, size = found.groups()
+        named, client, user, stamp, line, status, size = found.groups()
         try:
             method, target = split_request_line(line)
-            where, path = target_of(target, host)
+            where, path = target_of(target, named or host)
             yield TraceRequest(
                 common_log_time(stamp),
                 path,

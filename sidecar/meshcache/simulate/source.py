@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import csv
-import gzip
-import importlib
 import io
+import re
 import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from meshcache.simulate.fields import places
 from meshcache.simulate.lines import BadLines
 from meshcache.simulate.logs import COMMON, ENVOY, read_common, read_envoy, read_json
 from meshcache.simulate.order import in_order, spread
-from meshcache.simulate.tables import RECORD, cells, read_keys, read_oracle, read_table
+from meshcache.simulate.packed import UNPACKING_ERRORS, unpacked
+from meshcache.simulate.tables import RECORD, TAB, is_table, lacks_header, read_keys, read_oracle, read_table
 from meshcache.simulate.trace import TraceError
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from meshcache.simulate.trace import TraceRequest
 
 _SNIFFED: Final = 1 << 16
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_UTF_16_AND_32: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 DEFAULT_HOST: Final = "localhost"
 DEFAULT_RATE: Final = 100.0
 """Requests a second of a trace without times."""
@@ -71,18 +69,14 @@ class Trace:
             Format.COMMON: read_common,
             Format.ENVOY: read_envoy,
             Format.JSON: partial(read_json, rate=rate),
-            Format.CSV: partial(read_table, separator=",", rate=rate),
-            Format.TSV: partial(read_table, separator="\t", rate=rate),
+            Format.CSV: partial(read_table, rate=rate),
+            Format.TSV: partial(read_table, separator=TAB, rate=rate),
             Format.ORACLE: read_oracle,
             Format.KEYS: partial(read_keys, rate=rate),
         }
         with _readable():
             made = readers[self.format](self.stream, host, self.bad)
             yield from made if self.format is Format.KEYS else spread(in_order(made))
-
-
-_UNPACKING: Final = ("error", "ZstdError")
-"""Names of what the libraries raise for a packed file that is none: zlib has an `error`, zstandard a `ZstdError`."""
 
 
 @contextlib.contextmanager
@@ -93,7 +87,7 @@ def _readable() -> Iterator[None]:
     except (OSError, EOFError) as error:
         raise TraceError(f"the trace cannot be read to its end: {error}") from error
     except Exception as error:
-        if type(error).__name__ in _UNPACKING:
+        if type(error).__name__ in UNPACKING_ERRORS:
             raise TraceError(f"the trace cannot be unpacked: {error}") from error
         raise
 
@@ -109,12 +103,7 @@ def open_trace(path: Path, asked: Format | None = None) -> Iterator[Trace]:
             raw = _standard_input() if str(path) == "-" else closing.enter_context(path.open("rb"))
             size = None if str(path) == "-" else path.stat().st_size
             counted = _Counted(raw)
-            stream = io.BufferedReader(counted, _SNIFFED)
-            packed = stream.peek(4)[:4]
-            if packed.startswith(_GZIP):
-                stream = io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=stream)), _SNIFFED)
-            elif packed.startswith(_ZSTD):
-                stream = io.BufferedReader(_zstd(stream), _SNIFFED)
+            stream = unpacked(io.BufferedReader(counted, _SNIFFED), _SNIFFED)
         except OSError as error:
             raise TraceError(f"{path}: {error.strerror or error}") from error
         with _readable():
@@ -150,20 +139,10 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
-def _zstd(stream: BinaryIO) -> Any:
-    try:
-        # Whoever has it has it for other reasons: this project does not need it.
-        module = importlib.import_module("zstandard")
-    except ImportError:
-        raise TraceError(
-            "the trace is packed with Zstandard: `pip install zstandard`, or unpack it with `zstd -dc FILE | "
-            "meshcache simulate -`"
-        ) from None
-    return module.ZstdDecompressor().stream_reader(stream)
-
-
 def recognised(start: bytes, path: Path) -> Format:
     """The format of a trace that begins like this. Raises `TraceError`."""
+    if start.startswith(_UTF_16_AND_32):
+        raise TraceError(f"{path}: is UTF-16 or UTF-32; turn it into UTF-8: `iconv -f UTF-16 -t UTF-8 FILE`")
     if b"\0" in start:
         if _is_oracle(start):
             return Format.ORACLE
@@ -173,26 +152,29 @@ def recognised(start: bytes, path: Path) -> Format:
         raise TraceError(f"{path}: the trace is empty")
     if len(lines) > 1 and len(start) >= _SNIFFED:
         lines = lines[:-1] or lines
-    first = lines[0]
+    first = lines[0].strip("\r")
     if first.lstrip().startswith("{"):
         return Format.JSON
+    if _ARRAY.match("".join(lines)):
+        raise TraceError(f"{path}: is an array of JSON; write one object a line: `jq -c '.[]' FILE`")
     for form, pattern in ((Format.COMMON, COMMON), (Format.ENVOY, ENVOY)):
         if any(pattern.match(line) for line in lines):
             return form
-    if "\t" in first and _is_header(first.split("\t")):
+    if is_table(lines, TAB):
         return Format.TSV
-    with contextlib.suppress(csv.Error):
-        if _is_header(cells(first)):
-            return Format.CSV
+    if is_table(lines):
+        return Format.CSV
+    if lacks_header(lines):
+        raise TraceError(
+            f"{path}: looks like a table whose first line does not name its columns: put such a line in front, for "
+            "example time,url,status,bytes (or say `--format keys` if each line is a key)"
+        )
     if all(len(line.split()) == 1 for line in lines):
         return Format.KEYS
     raise TraceError(f"{path}: the trace's format is not known; name it with --format ({', '.join(Format)})")
 
 
-def _is_header(columns: list[str]) -> bool:
-    named = places(columns).keys()
-    # With two other names it is a table, too: that none is that of the URL is told when it is read.
-    return bool(named & {"target", "request"}) or len(named) > 1
+_ARRAY: Final = re.compile(r"\s*\[\s*\{")
 
 
 def _is_oracle(start: bytes) -> bool:

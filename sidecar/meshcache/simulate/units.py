@@ -20,7 +20,7 @@ def shown_seconds(value: float | None) -> str:
     """`17 ms`, `1.5 s`, `2 h 5 min`; a dash for None."""
     if value is None:
         return "-"
-    if value < 1:
+    if value < 0.9995:
         return f"{value * 1000:.3g} ms"
     if value < 120:
         return f"{value:.3g} s"
@@ -36,3 +36,8 @@ def shown_share(value: float) -> str:
 def shown_count(value: int) -> str:
     """`1,000,000`."""
     return f"{value:,}"
+
+
+def shown_number(number: int, one: str) -> str:
+    """`1,234 requests`, and `1 request`."""
+    return f"{shown_count(number)} {one}{'' if number == 1 else 's'}"
