@@ -54,6 +54,9 @@ def test_the_sockets_are_those_of_the_sidecar_beside_it(objects):
     (container,) = deployment["initContainers"]
     assert f"--socket-dir={SOCKET_DIR}" in container["args"]
     assert f"--workers={WORKERS}" in container["args"]
+    (ext_proc,) = objects["EnvoyExtensionPolicy"]["extProc"]
+    waits = float(ext_proc["messageTimeout"].removesuffix("ms")) / 1000
+    assert f"--lookup-timeout={waits:g}" in container["args"]
     paths = [endpoint["unix"]["path"] for endpoint in objects["Backend"]["endpoints"]]
     assert paths == [f"{SOCKET_DIR}/worker-{index}.sock" for index in range(WORKERS)]
     (mount,) = deployment["container"]["volumeMounts"]

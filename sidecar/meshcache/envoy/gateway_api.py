@@ -33,14 +33,14 @@ def documents(
 ) -> list[dict[str, Any]]:
     """The Kubernetes objects. `message_timeout` in seconds; `module_sha256` of the built filter, in hex."""
     return [
-        _proxy(socket_dir),
+        _proxy(socket_dir, message_timeout),
         _object("Backend", {"endpoints": [{"unix": {"path": str(socket)}} for socket in sockets]}),
         _extension_policy(message_timeout, module_sha256),
         _patch_policy(),
     ]
 
 
-def _proxy(socket_dir: Path) -> dict[str, Any]:
+def _proxy(socket_dir: Path, message_timeout: float) -> dict[str, Any]:
     """The order of filters, the filter's cluster, what pipelining needs, the volume that proxy and sidecar share."""
     wasm, ext_proc = f"{_HTTP}wasm", f"{_HTTP}ext_proc"
     order = [{"name": wasm, "after": f"{_HTTP}{name}"} for name in _REFUSING]
@@ -63,7 +63,7 @@ def _proxy(socket_dir: Path) -> dict[str, Any]:
                             {"name": "meshcache-policies", "configMap": {"name": "meshcache-policies"}},
                         ]
                     },
-                    "initContainers": [_sidecar(volume)],
+                    "initContainers": [_sidecar(volume, message_timeout)],
                 }
             },
         },
@@ -71,7 +71,7 @@ def _proxy(socket_dir: Path) -> dict[str, Any]:
     return _object("EnvoyProxy", spec)
 
 
-def _sidecar(volume: dict[str, str]) -> dict[str, Any]:
+def _sidecar(volume: dict[str, str], message_timeout: float) -> dict[str, Any]:
     """The container, a native sidecar, with the limits that `istio/injection-values.yaml` gives it."""
     return {
         "name": "meshcache",
@@ -84,6 +84,8 @@ def _sidecar(volume: dict[str, str]) -> dict[str, Any]:
             f"--socket-dir={volume['mountPath']}",
             "--workers=2",
             "--metrics-listen=0.0.0.0:9464",
+            # As the EnvoyExtensionPolicy has it, which no edit of the policies changes.
+            f"--lookup-timeout={message_timeout:g}",
         ],
         "ports": [{"name": "meshcache-prom", "containerPort": 9464, "protocol": "TCP"}],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": 9464}, "periodSeconds": 10, "timeoutSeconds": 3},
