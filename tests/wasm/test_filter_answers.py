@@ -93,30 +93,6 @@ def test_what_retargets_a_request_is_part_of_its_key(world: World, field: tuple[
     assert world.get("/a", [(field[0], "third")]).reply is None
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        [("x-http-method-override", "DELETE")],
-        # An origin that gets fields as variables takes each of these for it.
-        [("x_http_method_override", "DELETE")],
-        [("x-http_method", "patch")],
-        [("x-method_override", "POST")],
-        # Which of several an origin minds, nobody knows.
-        [("x-http-method-override", "GET"), ("x-method-override", "DELETE")],
-        [("x-http-method", "GET"), ("x-http-method", "GET")],
-        [("x-http-method", ""), ("x-http-method", "GET")],
-    ],
-)
-def test_a_field_may_make_a_request_unsafe(world: World, fields: list[tuple[str, str]]) -> None:
-    world.get("/a")
-    assert world.get("/a").reply is not None
-    exchange = world.request("/a", fields)
-    assert exchange.ask is not None
-    assert exchange.ask.why == "unsafe"
-    exchange.answer()
-    assert world.request("/a").reply is None
-
-
 def test_a_request_with_a_body_is_handed_on(world: World) -> None:
     world.get("/a")
     assert world.request("/a", end=False).reply is None
@@ -298,50 +274,6 @@ def test_what_was_asked_for_before_a_purge_is_not_kept(world: World) -> None:
     assert world.get("/a").reply is not None
 
 
-def test_an_unsafe_request_reaches_all_workers_at_once(world: World) -> None:
-    world.add_worker()
-    for worker in (0, 1):
-        for path in ("/a", "/b"):
-            world.request(path, worker=worker).answer(life=Life())
-    late = world.request("/a?q=1", worker=1)
-    unsafe = world.request("/a", method="POST", end=False)
-    assert unsafe.ask is not None
-    assert world.request("/a", worker=1).reply is not None
-    unsafe.answer()
-    assert world.request("/a", worker=0).reply is None
-    assert world.request("/a", worker=1).reply is None
-    assert world.request("/b", worker=0).reply is not None
-    assert world.request("/b", worker=1).reply is not None
-    late.answer(life=Life())
-    assert world.request("/a?q=1", worker=1).reply is not None, "of another resource"
-
-
-def test_a_failed_unsafe_request_drops_nothing(world: World) -> None:
-    world.get("/a")
-    world.request("/a", method="POST").answer(status=403)
-    assert world.request("/a").reply is not None
-
-
-@pytest.mark.parametrize("drop", [b"", b"v1", b"v1 0123456789abcdef " + b"0" * 64 + b" - " + b"0" * 32])
-def test_without_a_proven_mark_an_unsafe_request_drops_everything(world: World, drop: bytes) -> None:
-    world.add_worker()
-    world.get("/b")
-    world.request("/b", worker=1).answer(life=Life())
-    world.request("/a", method="PUT").answer(drop=drop)
-    assert world.request("/b", worker=0).reply is None
-    assert world.request("/b", worker=1).reply is None
-
-
-def test_many_unsafe_requests_are_more_than_a_worker_can_follow_and_yet_right(world: World) -> None:
-    world.add_worker()
-    for path in ("/a", "/b"):
-        world.request(path, worker=1).answer(life=Life())
-    for number in range(300):
-        world.request(f"/other/{number}", method="PUT").answer()
-    world.request("/a", method="PUT").answer()
-    assert world.request("/a", worker=1).reply is None
-
-
 def test_a_worker_that_hears_nothing_stops_when_its_lease_is_over(world: World) -> None:
     world.get("/a")
     world.envoy.advance(9)
@@ -403,25 +335,6 @@ def test_after_a_trap_a_new_vm_begins_with_nothing(world: World) -> None:
     assert world.get("/a").reply is not None
 
 
-def test_an_unsafe_request_through_a_worker_without_a_plan_drops_everything(world: World) -> None:
-    world.get("/a")
-    late = world.add_worker(ready=False)
-    world.request("/a", method="POST", worker=late).answer()
-    assert world.request("/a").reply is None
-
-
-def test_more_unsafe_requests_than_can_be_remembered(world: World) -> None:
-    world.get("/b")
-    under_way = [world.request("/a", method="PUT") for _ in range(4200)]
-    assert world.request("/b").reply is not None
-    under_way[-1].answer()
-    assert world.request("/b").reply is None
-    for exchange in under_way[:-1]:
-        exchange.abandon()
-    world.get("/b")
-    assert world.get("/b").reply is not None
-
-
 def test_more_fills_than_there_is_room_for(world: World) -> None:
     under_way = [world.request(f"/{number}") for number in range(1000)]
     for exchange in under_way:
@@ -437,18 +350,6 @@ def test_the_memory_of_a_worker_stays_within_the_budget(world: World) -> None:
             world.request(f"/{number % 7}")
     assert world.envoy.workers[0].memory_bytes <= BUDGET
     assert world.request("/199").reply is not None
-
-
-def test_more_fields_than_are_looked_at_hide_no_unsafe_request(world: World) -> None:
-    many = [(f"x-{number}", "1") for number in range(200)]
-    world.get("/a")
-    assert world.request("/a", many).reply is None
-    override = ("x-http-method-override", "x_http_method_override", "x-http_method", "x_method-override")
-    for asked in (*(("GET", [(name, "DELETE")]) for name in override), ("DELETE", [])):
-        world.get("/a")
-        assert world.request("/a").reply is not None
-        world.request("/a", [*many, *asked[1]], method=asked[0]).answer()
-        assert world.request("/a").reply is None
 
 
 def test_a_clock_that_is_set_back_makes_no_lease_longer(world: World) -> None:

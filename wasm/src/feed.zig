@@ -65,6 +65,8 @@ pub fn tick() void {
     if (poll != null and now.steady - sent.steady >= poll_lost_ms) poll = null;
     if (poll == null and now.steady >= next_poll_ms) ask(now);
     tellNumbers(now);
+    // Whoever answers seldom is not to be so far behind that he has to drop everything.
+    _ = worker.drops.listen();
     worker.store.tend(now.wall, tend_steps);
 }
 

@@ -16,9 +16,13 @@ pub const everything: u64 = 0;
 
 pub const slot_count = 1 << 16;
 
+/// What labels are multiplied by for their slots, odd and drawn anew in each life: else whoever finds a path whose label
+/// shares a slot with that of a route could have all of the route dropped. As it is here, a slot is a label's lowest bits.
+pub var mixer: u64 = 1 << 48;
+
 /// The slot of a label.
 pub inline fn slotOf(label: u64) u16 {
-    return @truncate(label);
+    return @intCast(label *% mixer >> 48);
 }
 
 pub const Slots = struct {

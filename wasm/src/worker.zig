@@ -11,6 +11,7 @@ const marks = @import("marks.zig");
 const numbers_file = @import("numbers.zig");
 const plan_file = @import("plan.zig");
 const settings_file = @import("settings.zig");
+const slots_file = @import("slots.zig");
 const store_file = @import("store.zig");
 const streams_file = @import("streams.zig");
 
@@ -66,10 +67,11 @@ var begun = false;
 pub fn init(configuration: []const u8) bool {
     settings = .read(configuration);
     if (begun) return true;
-    var seeds: [3]u64 = undefined;
+    var seeds: [4]u64 = undefined;
     if (!abi.random(std.mem.asBytes(&seeds))) return false;
     memory = store_file.Memory.init(0) catch return false;
     store.init(&memory, seeds[0]);
+    slots_file.mixer = seeds[3] | 1;
     drops.init();
     streams.init();
     id = seeds[1];
