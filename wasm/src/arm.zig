@@ -228,7 +228,7 @@ fn cookieValue(request: *const fields.View, name: []const u8) ?[]const u8 {
     while (place) |found| : (place = request.next("cookie", found + 1)) {
         var pieces = mem.split(request.fields[found].value, ';');
         while (pieces.next()) |whole| {
-            const piece = std.mem.trimStart(u8, whole, " \t");
+            const piece = mem.trimStart(whole);
             if (!mem.startsWith(piece, name)) continue;
             if (piece.len == name.len) return "";
             if (piece[name.len] == '=') return piece[name.len + 1 ..];

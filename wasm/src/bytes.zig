@@ -40,11 +40,17 @@ pub noinline fn findLast(text: []const u8, byte: u8) ?usize {
 
 /// Without the blanks and tabs around it.
 pub noinline fn trim(text: []const u8) []const u8 {
+    const rest = trimStart(text);
+    var end = rest.len;
+    while (end > 0 and isBlank(rest[end - 1])) end -= 1;
+    return rest[0..end];
+}
+
+/// Without those before it.
+pub noinline fn trimStart(text: []const u8) []const u8 {
     var start: usize = 0;
-    var end = text.len;
-    while (start < end and isBlank(text[start])) start += 1;
-    while (start < end and isBlank(text[end - 1])) end -= 1;
-    return text[start..end];
+    while (start < text.len and isBlank(text[start])) start += 1;
+    return text[start..];
 }
 
 fn isBlank(byte: u8) bool {
@@ -105,6 +111,7 @@ test "small things" {
     try testing.expectEqual(null, findLast("abc", ':'));
     for ([_][]const u8{ "", " ", "a", " a", "a \t", "\t a b " }) |text| {
         try testing.expectEqualStrings(std.mem.trim(u8, text, " \t"), trim(text));
+        try testing.expectEqualStrings(std.mem.trimStart(u8, text, " \t"), trimStart(text));
     }
     try testing.expect(equalIgnoringCase("aB1", "Ab1") and !equalIgnoringCase("a", "b") and !equalIgnoringCase("a", "aa"));
     try testing.expect(among("b", &.{ "a", "b" }) and !among("c", &.{ "a", "b" }));

@@ -216,6 +216,17 @@ pub fn kindOf(name: []const u8) Kind {
     return if (name.len == 0) .other else kinds.of(tagOf(name), name);
 }
 
+/// No name that is `special` is longer.
+pub const longest_known = 32;
+
+/// What `name` may be taken for (`rfc.spelling`); null for what is too long to matter.
+pub noinline fn meant(name: []const u8, memory: *[longest_known]u8) ?[]const u8 {
+    if (name.len > memory.len) return null;
+    const made = memory[0..name.len];
+    for (name, made) |byte, *each| each.* = if (byte == '_') '-' else byte;
+    return made;
+}
+
 fn tagOf(name: []const u8) u32 {
     const length: u32 = @intCast(@min(name.len, 0xFFFF));
     return length << 16 | @as(u32, name[0]) << 8 | name[name.len - 1];
@@ -292,11 +303,9 @@ const kinds = struct {
 
     /// An origin may take it for the field that has `-` for each `_` (rfc/spelling.py): what that means, the sidecar knows.
     noinline fn spelled(name: []const u8) Kind {
-        var memory: [32]u8 = undefined;
-        if (name.len > memory.len) return .judged;
-        const meant = memory[0..name.len];
-        for (name, meant) |byte, *made| made.* = if (byte == '_') '-' else byte;
-        return if (of(tagOf(meant), meant) == .special) .special else .judged;
+        var memory: [longest_known]u8 = undefined;
+        const known = meant(name, &memory) orelse return .judged;
+        return if (of(tagOf(known), known) == .special) .special else .judged;
     }
 };
 

@@ -209,7 +209,7 @@ fn cookie(name: []const u8, request: *const fields.View, out: *Writer, text: *Wr
     while (place) |found| : (place = request.next("cookie", found + 1)) {
         var pieces = mem.split(request.fields[found].value, ';');
         while (pieces.next()) |whole| {
-            const piece = std.mem.trimStart(u8, whole, " \t");
+            const piece = mem.trimStart(whole);
             const called = nameOf(piece);
             if (!mem.equal(called, name)) {
                 if (alike(called, name)) return error.Unknown;

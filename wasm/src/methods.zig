@@ -8,26 +8,6 @@ const fields = @import("fields.zig");
 /// Fields by which many frameworks let a request have another method.
 const overrides = [_][]const u8{ "x-http-method-override", "x-http-method", "x-method-override" };
 
-/// Their names in all the ways in which an origin may take a field for one of them (`rfc.spelling`).
-pub const overriding = blk: {
-    var names: []const []const u8 = &.{};
-    for (overrides) |name| {
-        const marks = std.mem.countScalar(u8, name, '-');
-        for (0..1 << marks) |spelling| {
-            var spelled: [name.len]u8 = name[0..].*;
-            var mark = 0;
-            for (&spelled) |*byte| {
-                if (byte.* != '-') continue;
-                if (spelling >> mark & 1 != 0) byte.* = '_';
-                mark += 1;
-            }
-            const made = spelled;
-            names = names ++ &[_][]const u8{&made};
-        }
-    }
-    break :blk names;
-};
-
 /// Whether a request may change what is stored: by a method that is not known to be safe, or one that it names besides. Of
 /// several that it names the origin may mind any.
 pub fn isUnsafe(request: *const fields.View) bool {
@@ -35,13 +15,36 @@ pub fn isUnsafe(request: *const fields.View) bool {
     if (!isSafe(method)) return true;
     if (!request.has.contains(.special) or !(equal(method, "GET") or equal(method, "HEAD"))) return false;
     for (request.fields[0..request.len], 0..) |field, place| {
-        if (!mem.among(field.name, overriding)) continue;
+        var memory: [fields.longest_known]u8 = undefined;
+        if (!mem.among(fields.meant(field.name, &memory) orelse continue, &overrides)) continue;
         // Sent twice it reads as a list, which is no method that is known to be safe.
         if (request.next(field.name, place + 1) != null) return true;
         if (field.value.len > 0 and !isSafeIgnoringCase(mem.trim(field.value))) return true;
     }
     return false;
 }
+
+/// The names of fields that may be taken for one of those that override, one after the other.
+pub const Spellings = struct {
+    number: usize = 0,
+    memory: [overrides[0].len]u8 = undefined,
+
+    pub fn next(self: *Spellings) ?[]const u8 {
+        // None of them has more than three marks.
+        if (self.number == 8 * overrides.len) return null;
+        const name = overrides[self.number / 8];
+        const made = self.memory[0..name.len];
+        var marks = self.number;
+        self.number += 1;
+        for (name, made) |byte, *spelled| {
+            spelled.* = byte;
+            if (byte != '-') continue;
+            if (marks & 1 != 0) spelled.* = '_';
+            marks >>= 1;
+        }
+        return made;
+    }
+};
 
 /// RFC 9110 section 9.2.1.
 pub fn isSafe(method: []const u8) bool {

@@ -123,7 +123,7 @@ fn sorted(name: []const u8, value: []const u8, out: *Writer) Error!bool {
 fn weighted(name: []const u8, member: []const u8, out: *Writer) Error!?Member {
     const start = out.len;
     var parts = mem.split(member, ';');
-    const range = std.mem.trimEnd(u8, parts.next() orelse "", " \t");
+    const range = blankless(parts.next() orelse "");
     if (!isToken(range, true)) return null;
     try lower(range, out);
     var weight: ?[]const u8 = null;
@@ -173,7 +173,10 @@ fn shortest(text: []const u8) ?[]const u8 {
     for (text[2..]) |digit| {
         if (!std.ascii.isDigit(digit) or (text[0] == '1' and digit != '0')) return null;
     }
-    return std.mem.trimEnd(u8, std.mem.trimEnd(u8, text, "0"), ".");
+    // The point is in front of the last that is looked at.
+    var end = text.len;
+    while (text[end - 1] == '0') end -= 1;
+    return text[0 .. end - @intFromBool(text[end - 1] == '.')];
 }
 
 /// Whether `text` is a token, in which slashes may stand as well.

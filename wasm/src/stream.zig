@@ -124,7 +124,8 @@ fn onUnreadable(id: u32) abi.Action {
     var method: [16]u8 = undefined;
     const named = abi.header(.request_headers, ":method", &method) orelse return guard(id);
     if (!methods.isSafe(named)) return guard(id);
-    for (methods.overriding) |name| {
+    var spellings: methods.Spellings = .{};
+    while (spellings.next()) |name| {
         if (abi.header(.request_headers, name, &chunk) != null) return guard(id);
     }
     return .go_on;

@@ -93,7 +93,10 @@ fn parse4(text: []const u8, into: *[4]u8) bool {
 fn parse6(whole: []const u8, into: *[16]u8) ?[]const u8 {
     // Where it holds, behind a percent sign, says nothing of who it is.
     const text = whole[0 .. mem.find(whole, '%', 0) orelse whole.len];
-    const gap = std.mem.find(u8, text, "::");
+    var colon = mem.find(text, ':', 0);
+    const gap = while (colon) |at| : (colon = mem.find(text, ':', at + 1)) {
+        if (at + 1 < text.len and text[at + 1] == ':') break at;
+    } else null;
     @memset(into, 0);
     if (gap) |at| {
         var tail: [16]u8 = undefined;
