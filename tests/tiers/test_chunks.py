@@ -306,6 +306,39 @@ async def test_a_store_that_fails_is_left_without_the_body() -> None:
     await bodies.close()
 
 
+async def test_chunks_of_many_bodies_take_turns() -> None:
+    hooks, tier, budget = CountingHooks(), Troubled(WARM), CopyBudget(64 * MIB)
+    tier.delay = 0.02
+    bodies = Bodies({WARM: GuardedTier(tier, hooks)}, hooks, time.monotonic)
+    spools = [
+        bodies.spool(lambda _: [WARM], lambda _: 60.0, owner=b"", pool=b"", budget=budget, expected=0)
+        for _ in range(20)
+    ]
+    for spool in spools:
+        assert spool.add(b"x" * MIB)
+    assert all([await spool.written() for spool in spools])
+    assert tier.calls == 80
+    assert tier.most_under_way <= 16, "a write that waits behind those of others is in time all the same"
+    await bodies.close()
+
+
+async def test_a_body_that_waits_for_its_turn_can_be_dropped() -> None:
+    bodies, _, budget = troubled(delay=60.0)
+    spools = [
+        bodies.spool(lambda _: [WARM], lambda _: 60.0, owner=b"", pool=b"", budget=budget, expected=0)
+        for _ in range(20)
+    ]
+    for spool in spools:
+        assert spool.add(b"x" * MIB)
+    await asyncio.sleep(0.05)
+    for spool in spools:
+        spool.drop()
+    assert budget.used == 0
+    assert [await spool.written() for spool in spools] == [None] * 20
+    assert budget.used == 0
+    await bodies.close()
+
+
 async def test_without_memory_there_is_no_copy() -> None:
     bodies, _, _ = troubled(delay=60.0)
     budget = CopyBudget(MIB)

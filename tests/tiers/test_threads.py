@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -76,6 +77,32 @@ async def test_an_idle_thread_holds_on_to_nothing(given_up: bool) -> None:
     async with asyncio.timeout(5):
         while held() is not None:  # noqa: ASYNC110  nothing to await
             await asyncio.sleep(0.005)
+    await threads.close(1.0)
+
+
+async def test_a_call_that_was_given_up_holds_nothing_while_the_threads_hang() -> None:
+    class Large:
+        pass
+
+    threads = Threads("t", 1)
+    gate, begun = threading.Event(), threading.Event()
+    stuck = asyncio.ensure_future(threads.run(lambda: begun.set() or gate.wait()))
+    await asyncio.to_thread(begun.wait)
+    large = Large()
+    held = weakref.ref(large)
+    call = asyncio.ensure_future(threads.run(id, large))
+    del large
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait({call})
+    del call
+    # What is running now still holds what woke it.
+    await asyncio.sleep(0)
+    gc.collect()
+    assert held() is None
+    gate.set()
+    assert await stuck
+    assert await threads.run(lambda: 1) == 1, "what was given up is passed over"
     await threads.close(1.0)
 
 

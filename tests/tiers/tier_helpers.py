@@ -107,10 +107,17 @@ class Troubled:
         self.error: Exception | None = None
         self.delay = 0.0
         self.calls = 0
+        self.under_way = 0
+        self.most_under_way = 0
 
     async def _do(self) -> None:
         self.calls += 1
-        await asyncio.sleep(self.delay)
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            await asyncio.sleep(self.delay)
+        finally:
+            self.under_way -= 1
         if self.error is not None:
             raise self.error
 

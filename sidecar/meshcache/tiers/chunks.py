@@ -30,6 +30,9 @@ OUTLIVES: Final = 120.0
 PATIENCE: Final = 3.0
 """Seconds for which a chunk is tried for in the middle of an answer: a tier that is slow for once must not break it."""
 _PAUSE: Final = 0.05
+_MOST_WRITING: Final = 16
+"""Chunks that are written to one tier at the same time. Each has its deadline from then on: were it to count while
+those of other bodies are written, many bodies at once would make a tier that works look like one that fails."""
 _MOST_COPYING: Final = 4
 """Bodies that are copied from one tier to another at the same time."""
 
@@ -53,6 +56,7 @@ class ChunkStore:
         self._clock = clock
         self._threads = threads("chunks", 2)
         self._copying: set[tuple[TierName, bytes]] = set()
+        self._turns = {name: asyncio.Semaphore(_MOST_WRITING) for name in lower}
 
     async def whole(self, name: TierName, stored: StoredResponse, deadline: float) -> bool | None:
         """Whether all chunks of `stored` are in the tier; None when it did not tell within `deadline` seconds."""
@@ -103,9 +107,10 @@ class ChunkStore:
         return await self._threads.run(digest, chunk, owner, pool)
 
     async def keep(self, name: TierName, wanted: bytes, chunk: bytes, ttl: float) -> bool:
-        """Write one chunk, unless it is there; False when the tier fails."""
+        """Write one chunk when it is its turn, unless it is there; False when the tier fails."""
         lower = self._lower[name]
-        new = await lower.write(partial(lower.tier.keep, wanted, chunk, ttl))
+        async with self._turns[name]:
+            new = await lower.write(partial(lower.tier.keep, wanted, chunk, ttl))
         if new is not None:
             self._hooks.chunks(name, "written" if new else "shared")
             if new:

@@ -27,7 +27,7 @@ class Threads:
         self._name = name
         self._count = count
         self._longest_queue = longest_queue
-        self._queue: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._closed = False
 
@@ -42,8 +42,14 @@ class Threads:
         if not self._threads:
             self._start()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put((lambda: call(*arguments), future))
-        return await future
+        waiting = [future, call, *arguments]
+        self._queue.put(waiting)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # Threads that hang may never come to it, and what it was given may be large.
+            waiting.clear()
+            raise
 
     async def close(self, patience: float) -> None:
         """Let what is waiting run, for at most `patience` seconds, and end the threads."""
@@ -62,11 +68,12 @@ class Threads:
             self._threads.append(thread)
 
     def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
-            call, future = item
-            if not future.cancelled():
+        while (waiting := self._queue.get()) is not None:
+            # A copy: it may be cleared at any moment.
+            future, call, *arguments = waiting[:] or (None, None)
+            if future is not None and not future.cancelled():
                 try:
-                    outcome: Any = call()
+                    outcome: Any = call(*arguments)
                     settle: Callable[[Any], None] = future.set_result
                 except BaseException as error:  # whatever it is, it belongs to who called
                     outcome, settle = error, future.set_exception
@@ -75,7 +82,7 @@ class Threads:
                     future.get_loop().call_soon_threadsafe(_settle, future, settle, outcome)
                 del outcome, settle
             # Nothing is held on to while the thread waits: what a call was given, or gave, may be large.
-            del call, future, item
+            del call, arguments, future, waiting
 
 
 def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
