@@ -70,10 +70,11 @@ class Threads:
     def _work(self) -> None:
         while (waiting := self._queue.get()) is not None:
             # A copy: it may be cleared at any moment.
-            future, call, *arguments = waiting[:] or (None, None)
+            taken = waiting[:]
+            future: Any = taken[0] if taken else None
             if future is not None and not future.cancelled():
                 try:
-                    outcome: Any = call(*arguments)
+                    outcome: Any = taken[1](*taken[2:])
                     settle: Callable[[Any], None] = future.set_result
                 except BaseException as error:  # whatever it is, it belongs to who called
                     outcome, settle = error, future.set_exception
@@ -82,7 +83,7 @@ class Threads:
                     future.get_loop().call_soon_threadsafe(_settle, future, settle, outcome)
                 del outcome, settle
             # Nothing is held on to while the thread waits: what a call was given, or gave, may be large.
-            del call, arguments, future, waiting
+            del future, taken, waiting
 
 
 def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
