@@ -150,6 +150,7 @@ def test_an_invalid_min_fresh_is_ignored() -> None:
         ('="a, b c"', True, ()),
         ('="a', True, ()),
         ('="a, vary"', True, ()),
+        ('="Location"', True, ()),
         ('="Cache-Control"', True, ()),
     ],
 )

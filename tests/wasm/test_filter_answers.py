@@ -352,6 +352,15 @@ def test_the_memory_of_a_worker_stays_within_the_budget(world: World) -> None:
     assert world.request("/199").reply is not None
 
 
+def test_what_is_kept_from_before_the_clock_was_set_back_is_not_fresh_for_longer(world: World) -> None:
+    world.get("/a", life=Life(fresh=3600, stale=3600))
+    world.envoy.set_clock(-60)
+    assert world.request("/a").reply is not None
+    world.envoy.set_clock(-1)
+    for _ in range(3):
+        assert world.request("/a").reply is None
+
+
 def test_a_clock_that_is_set_back_makes_no_lease_longer(world: World) -> None:
     world.get("/a", life=Life(fresh=3600))
     world.envoy.set_clock(-60)

@@ -20,7 +20,7 @@ fn negotiated(name: []const u8) bool {
 /// Writes `value`, of the field `name`, in that form.
 pub fn write(name: []const u8, value: []const u8, out: *Writer) Error!void {
     if (negotiated(name)) return canonical(name, value, out);
-    if (mem.find(value, ',', 0) == null) return out.put(blankless(value));
+    if (mem.find(value, ',', 0) == null or mem.equal(name, "cookie")) return out.put(blankless(value));
     var members: Members = .{ .text = value };
     var separator: []const u8 = "";
     while (members.next()) |member| {
@@ -219,6 +219,7 @@ test "forms of the same meaning are one" {
         .{ "accept", "b ; q=0.5 ,a", "a,b;q=0.5" },
         .{ "x-any", " b , a,,", "b,a,," },
         .{ "x-any", " b ", "b" },
+        .{ "cookie", " b=1 , 2 ", "b=1 , 2" },
         .{ "x-any", "\"a , b\" , c", "\"a , b\",c" },
         .{ "x-any", "\"a \\\" , b\" , \" , c", "\"a \\\" , b\",\",c" },
     }) |case| {

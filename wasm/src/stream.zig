@@ -26,6 +26,9 @@ const details = "meshcache";
 /// Uses from which an entry is popular: worth a request before it is stale (`engine.refresh.rules.POPULAR`).
 const popular = 2;
 
+/// Milliseconds by which an answer may seem to come from the future (`tiers.opening.CLOCK_SKEW`).
+const clocks_differ = 60_000;
+
 /// Room for the fields of a message, of 96 KiB at most, as the host serialises them.
 var message: [128 << 10]u8 = undefined;
 /// The fields of the message that is looked at, and those of a request as the host gave them.
@@ -176,12 +179,14 @@ fn lookUp(id: u32, found: *const decide.LookUp, now: Moment) abi.Action {
     if (view.has.contains(.cookie) and hit.entry.flags & marks.for_cookies == 0) return .go_on;
     // HEAD brings nothing to keep: it must not be the one request that is handed on for the entry's sake.
     const brings = equal(view.method.?, "GET");
-    if (now.milliseconds < times.fresh_until) {
+    // Else the clock has been set back, and nobody knows how old it is.
+    const known = now.milliseconds >= times.birth -| clocks_differ;
+    if (known and now.milliseconds < times.fresh_until) {
         const due = brings and times.renew_at != 0 and now.milliseconds >= times.renew_at and hit.entry.uses >= popular;
         if (!due or !hit.handOn(now.milliseconds)) return reply(found, &hit, false, now);
         remember(id, found, hash, .renew, now);
     } else {
-        if (brings and now.milliseconds < times.stale_until and !hit.handOn(now.milliseconds)) return reply(found, &hit, true, now);
+        if (known and brings and now.milliseconds < times.stale_until and !hit.handOn(now.milliseconds)) return reply(found, &hit, true, now);
         remember(id, found, hash, .stale, now);
     }
     return .go_on;

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from meshcache.engine.key import variant_key
 from meshcache.engine.records import VariantIndex
+from meshcache.rfc.negotiation import DICTIONARY_CODINGS, content_codings
 from meshcache.rfc.vary import selecting_names, selecting_values
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from meshcache.rfc.vary import Selecting
 
 _CODING = "accept-encoding"
+_DICTIONARY = "available-dictionary"
 _FIRST_REDIRECT = 300
 
 MOST_FIELD_SETS = 4
@@ -28,7 +30,7 @@ def variant_names(
     """The request fields that choose this response among its resource's, sorted; `"*"` when none can be known to.
 
     A response with a content coding was chosen by `accept-encoding`, even where its origin has forgotten to say so,
-    and next to such a one so was any other of the resource (`index`).
+    and next to such a one so was any other of the resource (`index`); one that a dictionary codes by that as well.
 
     Redirects and errors are seldom made by what makes the variants, and often say less or nothing of what they vary on.
     Such a one is for those alone who would have got the same variants: it must not take the place of all (RFC 9111
@@ -37,7 +39,11 @@ def variant_names(
     names = selecting_names(response, request)
     if names != "*" and status >= _FIRST_REDIRECT and index is not None:
         names = tuple(sorted({*names, *chain.from_iterable(index.field_sets)}))
-    if names == "*" or _CODING in names:
+    if names == "*":
+        return names
+    if not DICTIONARY_CODINGS.isdisjoint(content_codings(response.get("content-encoding"))):
+        return tuple(sorted({*names, _CODING, _DICTIONARY}))
+    if _CODING in names:
         return names
     coded = "content-encoding" in response.names
     if not coded and index is not None:

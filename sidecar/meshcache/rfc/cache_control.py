@@ -43,7 +43,7 @@ _QUALIFIABLE = {"no-cache": ("no_cache", "no_cache_fields"), "private": ("privat
 # Fields that a stored response cannot be judged or read without. A qualified directive that names one of them
 # cannot be met by leaving the field out, and so is taken as unqualified.
 _INDISPENSABLE = frozenset(
-    {"cache-control", "content-encoding", "content-length", "content-type", "date", "expires", "vary"}
+    {"cache-control", "content-encoding", "content-length", "content-type", "date", "expires", "location", "vary"}
 )
 
 # Longer values are parsed anew each time, so that a hostile sender cannot fill the memo with large strings.

@@ -16,6 +16,9 @@ REGISTERED_CODINGS: Final = frozenset(
 )
 """Content codings that the registry of IANA knows, without `identity`."""
 
+DICTIONARY_CODINGS: Final = frozenset({"dcb", "dcz"})
+"""Those that only a client with the same dictionary can read, which he names in `available-dictionary` (RFC 9842)."""
+
 _ALIASES = {"x-gzip": "gzip", "x-compress": "compress"}  # section 8.4.1
 
 # One member: what is preferred, parameters of a media range, a weight.

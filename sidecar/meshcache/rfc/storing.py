@@ -74,15 +74,21 @@ def no_store_reason(
     whether anyone gives it a lifetime: its origin, the policy in force for this very status, or, where
     `may_use_heuristics` holds, a default or a calculation.
 
-    A 206 is stored as a `part` of an answer or not at all. What only a request for ranges may have got, such as a 416,
-    is not stored. An origin that ignores `range` answers as if the field were not there.
+    A 206 is stored as a `part` of an answer or not at all. What only a request for ranges may have got is not stored: a
+    416, or a 200 that has a `content-range` all the same, as origins with units of their own (rows, items) send it. An
+    origin that ignores `range` answers as if the field were not there.
 
     Stricter than the RFC in one point: what could never be used again is not stored, neither fresh by anyone's word nor
     possible to validate.
     """
     if method not in STORABLE_METHODS:
         return NoStoreReason.METHOD
-    if (status == 206 and not part) or ("range" in request_headers.names and status not in HEURISTICALLY_CACHEABLE):
+    if status == 206:
+        if not part:
+            return NoStoreReason.PARTIAL
+    elif "range" in request_headers.names and (
+        status not in HEURISTICALLY_CACHEABLE or "content-range" in response_headers.names
+    ):
         return NoStoreReason.PARTIAL
     if not 200 <= status <= 599 or status == 304:
         return NoStoreReason.STATUS

@@ -47,11 +47,12 @@ def normalise(name: str, value: str) -> str:
     """A value of the selecting field `name` in the form that is compared (section 4.1).
 
     Blanks around its commas say nothing. In the fields of content negotiation neither does the order of the members,
-    nor the case of their names. Of any other field empty members stay: where it is no list they may mean something.
+    nor the case of their names. Of any other field empty members stay: where it is no list they may mean something. A
+    comma in a cookie separates nothing.
     """
     if name in NEGOTIATED:
         return canonical(name, value)
-    if "," not in value:
+    if "," not in value or name == "cookie":
         return value.strip(" \t")
     return ",".join(split_commas(value))
 

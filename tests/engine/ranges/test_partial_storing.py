@@ -324,3 +324,23 @@ async def test_small_pieces_of_something_large_are_not_gathered(tmp_path: Path) 
         await rig.get(headers={"range": "bytes=99-"})
         got = await rig.get()
         assert (got.body, got.decision) == (BODY, "hit"), "what completes it is welcome"
+
+
+async def test_parts_of_what_may_be_personal_make_a_whole_that_may_be(tmp_path: Path) -> None:
+    async with Rig(tmp_path, policies(freshness="{mode: override, defaultTtl: 1h}")) as rig:
+        rig.origin.does("/a", Ranged())
+        await rig.get(headers={"range": "bytes=0-49", "cookie": "sid=1"})
+        await rig.get(headers={"range": "bytes=50-99"})
+        assert (await rig.get()).decision == "hit"
+        rig.clock.pass_by(61)
+        assert isinstance(await rig.send("GET"), Sent), "the origin has given it a minute"
+
+
+@pytest.mark.parametrize("value", ["items=0-1", "0-1", "bytes=0-1"])
+async def test_an_origin_with_ranges_of_its_own_kind(tmp_path: Path, value: str) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"two rows", cache_control="max-age=60", headers={"content-range": "0-1/*"})
+        assert not (await rig.get(headers={"range": value})).stored
+        rig.origin.says("/a", b"all rows", cache_control="max-age=60", headers={"content-range": "0-9/10"})
+        got = await rig.get()
+        assert (got.body, got.stored) == (b"all rows", True)

@@ -196,3 +196,19 @@ async def test_cookies_can_select(tmp_path: Path) -> None:
         await rig.get("/a", {"cookie": "sid=1"})
         assert (await rig.get("/a", {"cookie": "sid=2"})).body == b"cookie=sid=2"
         assert (await rig.get("/a", {"cookie": "sid=1"})).body == b"cookie=sid=1"
+
+
+@pytest.mark.parametrize("vary", [{}, {"vary": "accept-encoding"}])
+@pytest.mark.parametrize("coding", ["dcb", "dcz"])
+async def test_what_a_dictionary_is_needed_for_is_for_those_who_have_it(
+    tmp_path: Path, coding: str, vary: dict[str, str]
+) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        fields = {"accept-encoding": f"br, {coding}", "available-dictionary": ":one:"}
+        rig.origin.says("/a", b"by one", headers={"content-encoding": coding, **vary})
+        await rig.get("/a", fields)
+        assert (await rig.get("/a", fields)).decision == "hit"
+        rig.origin.says("/a", b"by other", headers={"content-encoding": coding, **vary})
+        for other in ({"available-dictionary": ":other:"}, {}):
+            got = await rig.get("/a", {"accept-encoding": fields["accept-encoding"], **other})
+            assert got.body == b"by other"

@@ -129,6 +129,7 @@ def combined(older: StoredResponse, newer: StoredResponse) -> StoredResponse:
             newer,
             fields=(*(field for field in older.fields if field[0] not in replaced), *newer.fields),
             authorized=older.authorized or newer.authorized,
+            personal=older.personal or newer.personal,
             tags=tuple(dict.fromkeys((*newer.tags, *older.tags))),
             body=b"".join(content for _, content in merged),
             spans=tuple((first, first + len(content) - 1) for first, content in merged),
