@@ -234,3 +234,29 @@ async def test_what_memory_holds_by_now_is_newer(tmp_path: Path) -> None:
         assert isinstance(outcome, Pass)
         assert outcome.grant is None
         slow.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"cache-control": "no-cache"}, True),
+        ({"cache-control": "max-age=0"}, True),
+        ({"cache-control": "max-age=60"}, False),
+        ({"cookie": "a=b"}, False),
+    ],
+)
+async def test_a_reload_of_what_is_forgotten_here_reaches_what_envoy_remembers(
+    tmp_path: Path, fields: dict[str, str], told: bool
+) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        heard: list[frozenset[bytes]] = []
+        rig.cache.on_invalid = heard.append
+        exchange = rig.cache.open(Request("GET", HOST, "/a", Headers(fields.items())))
+        assert exchange.start() is not None
+        now = ("date", format_http_date(rig.clock()))
+        await exchange.on_response(Response(200, Headers(reply(now).headers)))
+        exchange.on_body(b"one")
+        assert heard == [], "it has not come whole"
+        exchange.on_end()
+        assert bool(heard) is told
+        exchange.close()

@@ -31,6 +31,11 @@ def refuses(request_cc: CacheControl, *, age: float, lifetime: float, immutable:
     return age - lifetime > request_cc.max_stale
 
 
+def insists(request_cc: CacheControl) -> bool:
+    """Whether the client does not want a stored response, however fresh it is."""
+    return request_cc.no_cache or request_cc.max_age == 0
+
+
 def accepts_stale(request_cc: CacheControl, *, age: float, lifetime: float) -> bool:
     """Whether `max-stale` asks for a response that is this stale (section 5.2.1.2).
 

@@ -19,6 +19,8 @@ from meshcache.engine.refresh.foreground import PATIENCE_SECONDS, refetch
 from meshcache.engine.storing.begin import begin_fill
 from meshcache.engine.storing.succession import is_error
 from meshcache.message import Headers
+from meshcache.rfc.cache_control import request_cache_control
+from meshcache.rfc.request import insists
 from meshcache.rfc.tags import TAG_FIELDS
 from meshcache.rfc.validation import confirmed_by_head, contradicts, holds, validates
 
@@ -179,9 +181,12 @@ class ResponsePhase:
         date. Those of its other workers are as right as they were, and so are they in the memory of other processes.
         """
         state, known = self._state, self._known
-        if state.lookup is None or known is None:
+        if state.lookup is None:
             return
-        if fill is None or state.request.asked is None:
+        if known is None:
+            # Forgotten here, it may be remembered in Envoy: who insists on a newer one is to get that later, too.
+            gone = state.request.asked is None and insists(request_cache_control(state.request.headers))
+        elif fill is None or state.request.asked is None:
             gone = self._by_request and state.request.asked is None
         else:
             gone = self._grant is None or _names(known.stored) != _names(fill.head())
