@@ -260,3 +260,15 @@ async def test_a_reload_of_what_is_forgotten_here_reaches_what_envoy_remembers(
         exchange.on_end()
         assert bool(heard) is told
         exchange.close()
+
+
+@pytest.mark.parametrize(("status", "told"), [(200, True), (404, True), (403, False), (503, False)])
+async def test_so_does_one_of_what_may_not_be_stored_any_more(tmp_path: Path, status: int, told: bool) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        heard: list[frozenset[bytes]] = []
+        rig.cache.on_invalid = heard.append
+        exchange = rig.cache.open(Request("GET", HOST, "/a", Headers([("cache-control", "no-cache")])))
+        assert exchange.start() is not None
+        await exchange.on_response(Response(status, Headers([("cache-control", "no-store")]), complete=True))
+        assert bool(heard) is told
+        exchange.close()

@@ -225,7 +225,8 @@ class ResponsePhase:
         fill = begin_fill(keeper, lookup, candidate, state.request.headers, response, now)
         if isinstance(fill, NoStoreReason):
             refused, ttl = fill, None
-            keeper.not_stored(fill, state.request, self._known, response.status)
+            if keeper.not_stored(fill, state.request, self._known, response.status):
+                self._displaced()
             state.place.kept(fill, response)
         else:
             refused, ttl = None, fill.arrival.fresh_for

@@ -259,15 +259,20 @@ class Keeper:
         expires_in = target.policy.tiers.hot.ttl
         self._stack.promote(entry_of(target, target.key.storage, index, (TierName.HOT,), now, expires_in))
 
-    def not_stored(self, reason: NoStoreReason, request: Request, candidate: Candidate | None, status: int) -> None:
-        """A response was not stored: when it shows that what is stored has had its day, that goes, too."""
+    def not_stored(self, reason: NoStoreReason, request: Request, candidate: Candidate | None, status: int) -> bool:
+        """A response was not stored: when it shows that what is stored has had its day, that goes, too.
+
+        Says whether it shows so of whatever came before.
+        """
         self._meter.stored(reason)
-        if candidate is None or reason in _KEPT or not supersedes(status):
-            return
-        if withheld(candidate.judgement, request.headers):
-            # What this caller gets says nothing of what the others may have.
-            return
-        self.forget(candidate)
+        if reason in _KEPT or not supersedes(status):
+            return False
+        if candidate is not None:
+            if withheld(candidate.judgement, request.headers):
+                # What this caller gets says nothing of what the others may have.
+                return False
+            self.forget(candidate)
+        return True
 
     def forget(self, candidate: Candidate) -> None:
         """Delete one entry from all tiers, in the background."""
