@@ -10,6 +10,8 @@ import time
 
 import pytest
 import pytest_asyncio
+from envoy_data_plane.envoy.config.metrics.v3 import StatsConfig, StatsMatcher
+from envoy_data_plane.envoy.type.matcher.v3 import ListStringMatcher, StringMatcher
 from hot_mesh import Crowd
 from own_envoy import MESSAGE_TIMEOUT, sidecar_under
 from policy_sets import POLICIES
@@ -17,7 +19,7 @@ from running_mesh import eventually, verdict
 from test_front_filters import ALICE, MALLORY, only_alice
 
 from filter_module import built_filter
-from meshcache.envoy.bootstrap import BootstrapOptions
+from meshcache.envoy.bootstrap import BootstrapOptions, build_bootstrap
 from meshcache.envoy.clusters import Origin, filter_socket
 from meshcache.envoy.process import EnvoyProcess
 from meshcache.wasm import building, module
@@ -123,6 +125,29 @@ async def test_with_a_sidecar_that_talks_nonsense_everything_passes(make_folder,
             assert polls < 400, "a poll that failed waits before the next"
     finally:
         server.close()
+
+
+@pytest.fixture
+def sparing(monkeypatch):
+    """Envoys that keep no statistics of what modules count, as `stats_config` often has it."""
+    patterns = [StringMatcher(prefix=prefix) for prefix in ("wasmcustom.", "meshcache")]
+
+    def build(options):
+        bootstrap = build_bootstrap(options)
+        matcher = StatsMatcher(exclusion_list=ListStringMatcher(patterns=patterns))
+        bootstrap.stats_config = StatsConfig(stats_matcher=matcher)
+        return bootstrap
+
+    monkeypatch.setattr("meshcache.envoy.process.build_bootstrap", build)
+
+
+async def test_workers_tell_each_other_also_where_envoy_keeps_no_statistics(sparing, make_folder, origin, path):
+    async with sidecar_under(SHOWN, make_folder(), origin.url) as run, lone_envoy(run, origin) as crowd:
+        await crowd.heat(path)
+        await crowd.heat(path + "/other")
+        await crowd.clients[0].post(path)
+        assert "wasm" not in await crowd.tiers(path)
+        assert await crowd.tiers(path + "/other") == {"wasm"}, "more is dropped than has to be"
 
 
 POISON = """\

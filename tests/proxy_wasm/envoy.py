@@ -93,6 +93,8 @@ class Envoy:
         self.random = random.Random(1)
         self.shared: dict[bytes, tuple[bytes, int]] = {}
         self.metrics: dict[tuple[Metric, bytes], int] = {}
+        self.rejects_stats = False
+        """Whether `stats_config` keeps none of a module's metrics: then they are there, and stay what they are."""
         self.calls: list[Call] = []
         self.logs: list[tuple[int, str]] = []
         self.workers: list[Worker] = []

@@ -311,13 +311,16 @@ class Imports:
             return Status.NOT_FOUND
         if metric[0] is Metric.COUNTER and offset <= 0:
             return Status.BAD_ARGUMENT
-        self._worker.envoy.metrics[metric] = (self._worker.envoy.metrics[metric] + offset) % (1 << 64)
+        if not self._worker.envoy.rejects_stats:
+            self._worker.envoy.metrics[metric] = (self._worker.envoy.metrics[metric] + offset) % (1 << 64)
         return Status.OK
 
     def record_metric(self, number: int, value: int) -> Status:
         metric = self._worker.metrics.get(number)
         if metric is None:
             return Status.NOT_FOUND
+        if self._worker.envoy.rejects_stats:
+            return Status.OK
         metrics, value = self._worker.envoy.metrics, value % (1 << 64)
         metrics[metric] = (metrics[metric] + value) % (1 << 64) if metric[0] is Metric.COUNTER else value
         return Status.OK

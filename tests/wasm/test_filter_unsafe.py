@@ -117,3 +117,16 @@ def test_more_fields_than_are_looked_at_hide_no_unsafe_request(world: World) -> 
         assert world.request("/a").reply is not None
         world.request("/a", [*many, *asked[1]], method=asked[0]).answer()
         assert world.request("/a").reply is None
+
+
+def test_an_envoy_that_keeps_no_statistics_tells_its_workers_all_the_same(make_world: Make) -> None:
+    world = make_world()
+    world.envoy.rejects_stats = True
+    for worker in range(2):
+        world.add_worker()
+        for path in ("/a", "/b"):
+            world.request(path, worker=worker).answer(life=Life())
+    world.request("/a", method="POST").answer()
+    for worker in range(2):
+        assert world.request("/a", worker=worker).reply is None
+        assert world.request("/b", worker=worker).reply is not None, "more is dropped than has to be"

@@ -1,7 +1,8 @@
 //! Drops that the workers of one Envoy tell each other, so that what one of them has dropped no other answers with.
 //!
 //! Shared data holds the last of them (`slots.Ring`); a counter that all workers share is raised behind each. Whoever is
-//! about to answer reads the counter, which costs him next to nothing, and the shared data only when it has moved.
+//! about to answer reads the counter, which costs him next to nothing, and the shared data only when it has moved. Where
+//! there is no such counter he reads the shared data each time.
 
 const abi = @import("abi.zig");
 const slots = @import("slots.zig");
@@ -22,6 +23,7 @@ pub const News = enum {
 
 pub const Drops = struct {
     slots: slots.Slots,
+    /// Null where none moves: Envoy gives one that does not for what its `stats_config` rejects.
     counter: ?u32,
     /// The counter, and the number of drops in shared data, as they were last seen.
     counted: u64,
@@ -31,9 +33,14 @@ pub const Drops = struct {
     pub fn init(self: *Drops) void {
         self.slots = .{};
         self.counter = abi.defineCounter("meshcache_filter_drops");
-        const counter = self.counter orelse return;
-        // In this order, so that a drop that comes in between is seen as news.
-        self.counted = abi.metric(counter) orelse 0;
+        self.counted = 0;
+        if (self.counter) |counter| {
+            const before = abi.metric(counter);
+            abi.increment(counter);
+            // Before the shared data is read, so that a drop that comes in between is seen as news.
+            self.counted = abi.metric(counter) orelse 0;
+            if (self.counted == before orelse 0) self.counter = null;
+        }
         var memory: [Ring.size]u8 = undefined;
         const shared = abi.shared(key, &memory) orelse return;
         if (shared.value.len == 0) {
@@ -47,15 +54,17 @@ pub const Drops = struct {
 
     /// Takes over what other workers have dropped.
     pub fn listen(self: *Drops) News {
-        const counter = self.counter orelse return .unknown;
-        const counted = abi.metric(counter) orelse return .unknown;
-        if (counted == self.counted) return .none;
-        self.counted = counted;
+        if (self.counter) |counter| {
+            const counted = abi.metric(counter) orelse return .unknown;
+            if (counted == self.counted) return .none;
+            self.counted = counted;
+        }
+        const before = self.slots.now();
         var memory: [Ring.size]u8 = undefined;
         if (abi.shared(key, &memory)) |shared| {
             self.seen = Ring.apply(shared.value, self.seen, &self.slots);
         } else self.slots.dropAll();
-        return .some;
+        return if (self.slots.now() == before) .none else .some;
     }
 
     /// Drops what has any of these labels, in this worker and in all others.
