@@ -322,6 +322,41 @@ async def test_chunks_of_many_bodies_take_turns() -> None:
     await bodies.close()
 
 
+async def test_chunks_of_the_body_that_began_first_go_first() -> None:
+    hooks, tier, budget = CountingHooks(), Gated(WARM), CopyBudget(64 * MIB)
+    bodies = Bodies({WARM: GuardedTier(tier, hooks, write_deadline=60.0)}, hooks, time.monotonic)
+    spools = [
+        bodies.spool(lambda _: [WARM], lambda _: 60.0, owner=b"", pool=b"", budget=budget, expected=0) for _ in range(6)
+    ]
+    chunks = [bytes([number]) * CHUNK_BYTES for number in range(6)]
+    waiting = bodies._chunks._turns[WARM]._waiting
+    for number in (5, 4, 3, 2, 1, 0):
+        before = len(tier.asked) + len(waiting)
+        assert spools[number].add(chunks[number] * 4)
+        async with asyncio.timeout(30):
+            while len(tier.asked) + len(waiting) < before + 4:  # noqa: ASYNC110  nothing to await
+                await asyncio.sleep(0.001)
+    assert len(tier.asked) == 16
+    tier.gate.set()
+    assert all([await spool.written() for spool in spools])
+    assert tier.asked[16:] == [name_of(chunks[0])] * 4 + [name_of(chunks[1])] * 4
+    await bodies.close()
+
+
+class Gated(Troubled):
+    """Takes chunks when its gate is open."""
+
+    def __init__(self, name: TierName) -> None:
+        super().__init__(name)
+        self.asked: list[bytes] = []
+        self.gate = asyncio.Event()
+
+    async def keep(self, digest: bytes, *_: object) -> bool:
+        self.asked.append(digest)
+        await self.gate.wait()
+        return True
+
+
 async def test_a_body_that_waits_for_its_turn_can_be_dropped() -> None:
     bodies, _, budget = troubled(delay=60.0)
     spools = [

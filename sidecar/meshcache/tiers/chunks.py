@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import time
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from meshcache.engine.chunks import digest, owner_of
 from meshcache.engine.pools import pool_of
 from meshcache.tiers.threads import Threads
+from meshcache.tiers.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +34,8 @@ PATIENCE: Final = 3.0
 _PAUSE: Final = 0.05
 _MOST_WRITING: Final = 16
 """Chunks that are written to one tier at the same time. Each has its deadline from then on: were it to count while
-those of other bodies are written, many bodies at once would make a tier that works look like one that fails."""
+those of other bodies are written, many bodies at once would make a tier that works look like one that fails. Bodies
+that began first go first: of more than a tier can take, some are stored then, where otherwise all would fall behind."""
 _MOST_COPYING: Final = 4
 """Bodies that are copied from one tier to another at the same time."""
 
@@ -56,7 +59,12 @@ class ChunkStore:
         self._clock = clock
         self._threads = threads("chunks", 2)
         self._copying: set[tuple[TierName, bytes]] = set()
-        self._turns = {name: asyncio.Semaphore(_MOST_WRITING) for name in lower}
+        self._turns = {name: Turns(_MOST_WRITING) for name in lower}
+        self._ranks = count()
+
+    def rank(self) -> int:
+        """The place of a body that begins now among those that are written."""
+        return next(self._ranks)
 
     async def whole(self, name: TierName, stored: StoredResponse, deadline: float) -> bool | None:
         """Whether all chunks of `stored` are in the tier; None when it did not tell within `deadline` seconds."""
@@ -96,9 +104,10 @@ class ChunkStore:
 
     async def _copy(self, name: TierName, wanted: list[bytes], owner: bytes, ttl: float) -> bool:
         sources = [other for other in self._lower if other != name]
+        rank = self.rank()
         for each in wanted:
             chunk = await self._from_any(sources, each, owner)
-            if chunk is None or not await self.keep(name, each, chunk, ttl):
+            if chunk is None or not await self.keep(name, each, chunk, ttl, rank):
                 return False
         return True
 
@@ -106,11 +115,14 @@ class ChunkStore:
         """The name of a chunk. Raises `TierError` when too many wait for theirs."""
         return await self._threads.run(digest, chunk, owner, pool)
 
-    async def keep(self, name: TierName, wanted: bytes, chunk: bytes, ttl: float) -> bool:
-        """Write one chunk when it is its turn, unless it is there; False when the tier fails."""
-        lower = self._lower[name]
-        async with self._turns[name]:
+    async def keep(self, name: TierName, wanted: bytes, chunk: bytes, ttl: float, rank: int) -> bool:
+        """Write one chunk, when it is the turn of this `rank`, unless it is there; False when the tier fails."""
+        lower, turns = self._lower[name], self._turns[name]
+        await turns.take(rank)
+        try:
             new = await lower.write(partial(lower.tier.keep, wanted, chunk, ttl))
+        finally:
+            turns.give()
         if new is not None:
             self._hooks.chunks(name, "written" if new else "shared")
             if new:

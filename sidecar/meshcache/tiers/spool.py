@@ -45,6 +45,7 @@ class Spool:
         The chunks are those of `owner` in `pool`.
         """
         self._store = store
+        self._rank = store.rank()
         self._hooks = hooks
         self._where = where
         self._ttl = ttl
@@ -133,7 +134,7 @@ class Spool:
         try:
             name = self._digests[number] = await self._store.digest(chunk, self._owner, self._pool)
             tiers = self._where(self._size)
-            kept = [await self._store.keep(tier, name, chunk, self._ttl(tier)) for tier in tiers]
+            kept = [await self._store.keep(tier, name, chunk, self._ttl(tier), self._rank) for tier in tiers]
             if not kept or not all(kept):
                 self._give_up(NoStoreReason.NO_TIER)
         except TierError:
