@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from cache_harness import Rig
 from meshcache.rfc.fields import format_http_date
 from policy_texts import policies
@@ -60,14 +62,18 @@ async def test_head_that_does_not_fit_drops_the_stored_answer(tmp_path: Path) ->
         assert (await rig.get()).body == b"fives"
 
 
-async def test_a_head_that_the_origin_answers_in_spite_of_the_stored_tag_gets_that_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("validator", [{"etag": '"1"'}, {"last-modified": "Sun, 06 Nov 1994 08:49:37 GMT"}])
+@pytest.mark.parametrize("asked", [{"if-none-match": '"1"'}, {}])
+async def test_a_head_that_the_origin_answers_in_spite_of_the_stored_validator_gets_that_answer(
+    tmp_path: Path, validator: dict[str, str], asked: dict[str, str]
+) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
-        rig.origin.says("/a", b"four", headers={"etag": '"1"'}, cache_control="max-age=10")
+        rig.origin.says("/a", b"four", headers=validator, cache_control="max-age=10")
         await rig.get()
         rig.clock.pass_by(11)
-        # The client's copy is no longer what is there, says the origin; what is there has no tag.
+        # What is stored is no longer what is there, says the origin; what is there has no validator.
         rig.origin.says("/a", b"five", headers={"content-length": "4"}, cache_control="max-age=60")
-        got = await rig.ask("HEAD", "/a", {"if-none-match": '"1"'})
+        got = await rig.ask("HEAD", "/a", asked)
         assert (got.status, got.headers.get("etag")) == (200, None)
         assert (await rig.get()).body == b"five"
 

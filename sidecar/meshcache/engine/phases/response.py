@@ -154,9 +154,12 @@ class ResponsePhase:
         state, stored = self._state, candidate.stored
         if lookup.epochs is UNKNOWN or withheld(candidate.judgement, state.request.headers):
             return None
-        # Asked with the stored tag, the origin would have sent 304 for what is stored; a server that does not look at
-        # conditions names the tag.
-        denied = "etag" not in response.headers and holds(state.request.headers, Headers(stored.fields))
+        # Asked with the stored validator, the origin would have sent 304 for what is stored; a server that does not look
+        # at conditions names it.
+        held = Headers(stored.fields)
+        validator = "etag" if "etag" in held.names else "last-modified"
+        asked = self._forward.decision is Decision.REVALIDATE or holds(state.request.headers, held)
+        denied = asked and validator not in response.headers.names
         if (
             denied
             or stored.status != response.status
