@@ -255,6 +255,7 @@ const retargeting = [_][]const u8{
     "x-nextjs-data",         "x-now-route-matches",        "x-original-host",       "x-original-path",
     "x-original-uri",        "x-original-url",             "x-replaced-path",       "x-rewrite-url",
     "x-scheme",              "x-script-name",              "x-sendfile-type",       "x-url-scheme",
+    "rsc",
 };
 
 /// Names by their tag, in a table that is made at compile time.

@@ -42,6 +42,7 @@ RETARGETING = frozenset(
         "fastly-ssl",
         "forwarded",
         "front-end-https",
+        "rsc",
         "script-name",
         "x-accel-mapping",
         "x-arr-ssl",
