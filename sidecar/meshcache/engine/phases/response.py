@@ -154,8 +154,8 @@ class ResponsePhase:
         state, stored = self._state, candidate.stored
         if lookup.epochs is UNKNOWN or withheld(candidate.judgement, state.request.headers):
             return None
-        # Asked with the stored validator, the origin would have sent 304 for what is stored; a server that does not look
-        # at conditions names it.
+        # Asked with the stored validator, the origin would have sent 304 for what is stored; a server that does not
+        # look at conditions names it.
         held = Headers(stored.fields)
         validator = "etag" if "etag" in held.names else "last-modified"
         asked = self._forward.decision is Decision.REVALIDATE or holds(state.request.headers, held)
