@@ -67,6 +67,11 @@ def test_several_documents_and_empty_ones() -> None:
         ("é: ü\nb: \x00\n", "a.yaml:2:4: a control character"),
         ("%YAML 9.9\n---\na: 1\n", "not valid YAML"),
         ("a: \ud800\n", "not valid UTF-8"),
+        ("x: 1\na:\u00a0b\nc: d\n", "a.yaml:2:3: the character U+00A0, which looks like a blank"),
+        ("x: 1\ne:\u200bf\n\ng: h\n", "a.yaml:2:3: the character U+200B, which looks like a blank"),
+        ("a: 1\n...\nb: 1\n", "(--- goes between two documents)"),
+        ("%YAML 1.3\n---\na: 1\n", "a.yaml:1:1: not valid YAML: found incompatible YAML document (leave the line out"),
+        ("a: {{ .Values.x }}\n", "a key must be plain text (text that begins with { or [ goes in quotes)"),
         ("\x7fELF\x02\x01", "a control character"),
     ],
 )

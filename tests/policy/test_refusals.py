@@ -7,6 +7,8 @@ import pytest
 from meshcache.policy.compile import compile_documents
 from meshcache.policy.documents import Documents
 from meshcache.policy.errors import PolicyError, PolicyErrors
+from meshcache.policy.values import warm_url
+from meshcache.tiers.redis_client import checked_url
 
 HEAD = "apiVersion: meshcache.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: x}}\nspec:\n"
 ROUTE = "apiVersion: meshcache.dev/v1alpha1\nkind: CacheRoute\nmetadata: {name: r}\nspec: {match: [{}]}\n"
@@ -31,6 +33,10 @@ def spec_errors(kind: str, spec: str) -> list[str]:
         ("trusts: {}", "a.yaml:5:3: spec.trusts: unknown field (did you mean trust?)"),
         ("stores: {warm: {url: 'http://x'}}", "spec.stores.warm.url: expected a URL such as redis://"),
         ("stores: {warm: {url: 'redis://h:99999999'}}", "spec.stores.warm.url: expected a URL such as redis://"),
+        (
+            "stores: {warm: {url: 'redis://h:1/0?password=x'}}",
+            "url: the URL has the option 'password'; only db and ssl_*",
+        ),
         ("stores: {warm: {cluster: true}}", "a.yaml:5:19: spec.stores.warm.cluster: not supported yet"),
         ("stores: {cold: {url: 's3://b'}}", "spec.stores.cold.url: s3://: not supported yet"),
         ("stores: {cold: {url: 'file://host/a'}}", "spec.stores.cold.url: expected a folder or a URL such as file:///"),
@@ -82,6 +88,28 @@ def test_configuration_that_is_refused(spec: str, told: str) -> None:
     assert error.startswith("a.yaml:5:")
 
 
+@pytest.mark.parametrize(
+    "url", ["redis://ann:s3cr/et@h:1", "redis://ann:s3cr\u2100et@h:1", "redis://h:s3cret", "redis://ann:s3cret@[::1"]
+)
+@pytest.mark.parametrize("store", ["warm", "cold"])
+def test_no_part_of_a_url_that_is_refused_is_told(url: str, store: str) -> None:
+    (error,) = spec_errors("CacheConfig", f"stores: {{{store}: {{url: '{url}'}}}}")
+    assert "s3c" not in error
+    assert "%2F" in error
+
+
+@pytest.mark.parametrize("query", ["db=1", "ssl_ca_certs=/a&db=", "foo", "db=1&foo=2", "DB=1", ""])
+def test_a_url_of_a_store_has_the_options_that_the_store_takes(query: str) -> None:
+    url = f"rediss://h:1/0?{query}"
+    refused = []
+    for check in (warm_url, checked_url):
+        try:
+            check(url)
+        except ValueError:
+            refused.append(check)
+    assert len(refused) in (0, 2)
+
+
 def test_a_workload_is_no_person_whose_answers_may_be_kept() -> None:
     config = HEAD.format(kind="CacheConfig") + "  identity: {subject: {mtlsPeer: uri}}\n"
     policy = POLICY.replace("spec: {}", "spec: {freshness: {ignore: [private]}, key: {partition: [subject]}}")
@@ -119,6 +147,7 @@ def test_a_password_is_never_repeated() -> None:
         ("freshness: {refreshAhead: 51%}", "a.yaml:5:29: spec.freshness.refreshAhead: is above 50%"),
         ("freshness: {refreshAhead: 5s}", "spec.freshness.refreshAhead: expected a percentage"),
         ("freshness: {negative: [{status: 200, ttl: 1s}]}", "negative[0].status: expected at least 400, got 200"),
+        ("freshness: {negative: [{status: 0404, ttl: 1s}]}", "got the text '0404' (write 404)"),
         ("freshness: {negative: [{status: 404}]}", "spec.freshness.negative[0].ttl: required field is missing"),
         ("freshness: {negative: [{status: 404, ttl: 1s}, {status: 404, ttl: 2s}]}", "names a status twice"),
         ("freshness:\n  maxTtll: 1s", "a.yaml:6:5: spec.freshness.maxTtll: unknown field (did you mean maxTtl?)"),

@@ -71,6 +71,16 @@ def test_a_file_without_permission_is_a_problem(tmp_path: Path) -> None:
     assert problems(read_files([tmp_path])) == [f"{tmp_path}/a.yaml: cannot be read: Permission denied"]
 
 
+def test_what_cannot_be_read_is_told_by_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to("a.yaml")
+    (tmp_path / "b.yaml").mkdir()
+    (tmp_path / "c.yaml").write_bytes("a: 1\n".encode("utf-16"))
+    assert problems(read_files([tmp_path])) == [
+        f"{tmp_path}/a.yaml: cannot be read: Too many levels of symbolic links",
+        f"{tmp_path}/c.yaml:1:1: not valid UTF-8 text (it is UTF-16: save it as UTF-8)",
+    ]
+
+
 def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
     for number in range(MAX_FILES + 1):
         (tmp_path / f"{number}.yaml").touch()

@@ -117,9 +117,14 @@ def check_store_urls(warm: str, cold: str) -> None:
 
 def check_refresh_url(url: str) -> None:
     """Refuse what no refresh could be sent to. Raises `UsageError`."""
-    parts = urlsplit(url)
-    if url and not (url.removeprefix("unix:") if parts.scheme == "unix" else parts.scheme == "http" and parts.netloc):
-        raise UsageError(f"--refresh-url {url!r} is not unix:<path> or http://HOST:PORT")
+    try:
+        parts = urlsplit(url)
+        sound = url.removeprefix("unix:") if parts.scheme == "unix" else parts.scheme == "http" and parts.hostname
+        _ = parts.port
+    except ValueError:
+        sound = False
+    if url and not sound:
+        raise UsageError(f"--refresh-url {logs.redact(url)!r} is not unix:<path> or http://HOST:PORT")
 
 
 def check_refresh_clusters(options: SidecarOptions) -> None:

@@ -124,6 +124,9 @@ def parse_value(kind: PurgeKind, text: str) -> str:
         return ""
     if not text or len(text) > LONGEST_VALUE:
         raise ValueError(f"{kind}: expected 1 to {LONGEST_VALUE} characters")
+    if kind in _PLACES and (text != text.strip() or any(character < " " or character == "\x7f" for character in text)):
+        # A line break, most often, from where it was copied: it would purge nothing, and look as if it had.
+        raise ValueError(f"{kind}: expected no control characters, and no blanks around it")
     match kind:
         case PurgeKind.URL:
             if not text.startswith(("http://", "https://")):
@@ -178,6 +181,8 @@ def _split(text: str) -> tuple[str, str]:
     end = min((at for at in (rest.find("/"), rest.find("?"), rest.find("#")) if at >= 0), default=len(rest))
     authority, path = rest[:end].rpartition("@")[2], rest[end:]
     host, port = split_authority(authority)
+    if port.isdecimal() and (len(port) > 5 or int(port) > 65535):
+        raise ValueError("expected a port of at most 65535")
     if not _HOST.fullmatch(host) or (port and not port.isdecimal()):
         # Other letters reach nobody as they are: whoever writes them would purge nothing, and believe he had.
         raise ValueError("expected the host as clients send it, with other letters as in xn--mnchen-3ya.example")

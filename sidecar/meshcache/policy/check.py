@@ -165,7 +165,7 @@ def _instead(kind: str, value: object, model: type[Strict] | None) -> str:
         return f"write {'true' if str(value).lower() in _YES else 'false'}"
     if kind == "int_type" and isinstance(value, str):
         number = value.removesuffix("%")
-        return f"write {number}" if number.isdecimal() and number.isascii() else ""
+        return f"write {int(number)}" if number.isdecimal() and number.isascii() and len(number) < 20 else ""
     if kind.startswith(("model", "dict")) and isinstance(value, str):
         if model is Ref:
             return f"write {{name: {value}}}"

@@ -169,7 +169,11 @@ _SYNTAX = (
     ("flow mapping did not find", "a { is not closed, or a comma is missing"),
     ("flow sequence did not find", "a [ is not closed, or a comma is missing"),
     ("quoted scalar found unexpected end", "a quotation mark is not closed"),
+    ("did not find expected <document start>", "--- goes between two documents"),
+    ("found incompatible YAML document", "leave the line out, or write %YAML 1.2"),
 )
+_BLANKS = re.compile(r"[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000\ufeff]")
+"""What looks like a blank or like nothing, and is neither to YAML; it comes with text from a web page or a chat."""
 
 
 def _syntax_error(name: str, text: str, error: yaml.MarkedYAMLError) -> PolicyError:
@@ -179,9 +183,20 @@ def _syntax_error(name: str, text: str, error: yaml.MarkedYAMLError) -> PolicyEr
     here = lines[line - 1] if line <= len(lines) else ""
     if "\t" in here[: len(here) - len(here.lstrip())]:
         return PolicyError(name, line, column, "", "a tab is used for indentation", "YAML wants spaces")
+    unseen = next((found for at in (mark, error.context_mark) if at and (found := _unseen(name, lines, at.line))), None)
+    if unseen is not None:
+        return unseen
     problem = " ".join(part for part in (error.context, error.problem) if part)
     hint = next((hint for mark, hint in _SYNTAX if mark in problem), "")
     return PolicyError(name, line, column, "", f"not valid YAML: {problem}", hint)
+
+
+def _unseen(name: str, lines: list[str], line: int) -> PolicyError | None:
+    found = _BLANKS.search(lines[line]) if line < len(lines) else None
+    if found is None:
+        return None
+    message = f"the character U+{ord(found[0]):04X}, which looks like a blank, is none to YAML"
+    return PolicyError(name, line + 1, found.start() + 1, "", message, "put a plain blank in its place, or nothing")
 
 
 def _bad_character(name: str, text: str, error: yaml.reader.ReaderError) -> PolicyError:
@@ -259,7 +274,9 @@ class _Builder:
                 raise _RefusedError(_at(event), "expected a mapping with apiVersion, kind, metadata and spec")
             self._document = Document(self._file, value)
         elif self._awaits_key():
-            raise _RefusedError(_at(event), "a key must be plain text", path)
+            raise _RefusedError(
+                _at(event), "a key must be plain text", path, "text that begins with { or [ goes in quotes"
+            )
         self._place(value, _at(event))
         self._open.append(_Open(value, path))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import os
 import re
@@ -57,8 +58,16 @@ def _policy_files(folder: Path) -> list[Path]:
             folder / entry.name
             for entry in sorted(entries, key=lambda entry: entry.name)
             # Hidden: editors' swap files, and the `..data` and `..2024_…` folders of a mounted ConfigMap.
-            if entry.name.endswith((".yaml", ".yml")) and not entry.name.startswith(".") and not entry.is_dir()
+            if entry.name.endswith((".yaml", ".yml")) and not entry.name.startswith(".") and not _is_folder(entry)
         ]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # Links that lead nowhere, say: what cannot be told is told when it is read, and by its own name.
+        return False
 
 
 def _read(name: str) -> str | PolicyError:
@@ -78,7 +87,8 @@ def _read(name: str) -> str | PolicyError:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
-        return PolicyError(name, line, column, "", "not valid UTF-8 text")
+        hint = "it is UTF-16: save it as UTF-8" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
+        return PolicyError(name, line, column, "", "not valid UTF-8 text", hint)
 
 
 def _unreadable(name: str, error: OSError) -> PolicyError:

@@ -14,8 +14,11 @@ _WORDS_OF_TIME = re.compile(
     r"([0-9]{1,5}) ?(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|msecs?|millis|milliseconds?)",
     re.ASCII | re.IGNORECASE,
 )
+_OTHER_TIME = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?|\.[0-9]{1,9})(ns|us|[µμ]s|ms|s|m|h|d|w)", re.ASCII)
+"""What other formats call a duration, and this one does not."""
 _COMPONENT = re.compile(r"([0-9]{1,5})(h|ms|m|s)", re.ASCII)
 _MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_OTHER_MILLISECONDS = {"d": 86_400_000, "w": 604_800_000, "ns": Decimal("0.000001")}
 
 # Kubernetes resource.Quantity, without the milli suffix and the exponent: so many digits that 2**63 is never reached.
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([A-Za-z]*)", re.ASCII)
@@ -31,6 +34,8 @@ _FACTORS = {
     "Ti": 2**40,
 }
 _DIGITS = {"": 15, "k": 15, "Ki": 15, "M": 12, "Mi": 12, "G": 9, "Gi": 9, "T": 6, "Ti": 6}
+_LARGER = {"P": (10**3, "T"), "Pi": (2**10, "Ti")}
+"""What Kubernetes knows beyond them; an E is more than can be written."""
 MAX_BYTES = 10**15 - 1
 """Largest number of bytes that is written without a suffix."""
 
@@ -74,10 +79,9 @@ def parse_duration(value: object) -> float:
         return sum(int(number) * _MILLISECONDS[unit] for number, unit in _COMPONENT.findall(value)) / 1000
     if value.startswith("-"):
         raise ValueError(f"a duration cannot be negative, got {_shown(value)}; write for example 30s")
-    if len(value) < 20 and value[-1:] == "d" and value[:-1].isdecimal():
-        raise ValueError(f"days are not a unit of duration: write {int(value[:-1]) * 24}h")
-    if len(value) < 20 and "." in value:
-        raise ValueError(f"a duration has no fractions, got {_shown(value)}; write 1500ms or 1s500ms for 1.5 seconds")
+    other = _OTHER_TIME.fullmatch(value)
+    if other is not None:
+        raise ValueError(_instead_of(value, Decimal(other[1]), other[2]))
     words = _WORDS_OF_TIME.fullmatch(value)
     if words is not None:
         unit = "ms" if words[2].lower().startswith(("mil", "ms")) else words[2][0].lower()
@@ -87,23 +91,63 @@ def parse_duration(value: object) -> float:
     )
 
 
+def _instead_of(value: str, number: Decimal, unit: str) -> str:
+    """What is wrong with `number` of `unit`, and how it is written here."""
+    milliseconds = number * (_MILLISECONDS.get(unit) or _OTHER_MILLISECONDS.get(unit) or Decimal("0.001"))
+    written = written_duration(milliseconds)
+    instead = f": write {written}" if written else ""
+    if unit in ("d", "w"):
+        return f"{'days' if unit == 'd' else 'weeks'} are not a unit of duration{instead}"
+    if unit not in _MILLISECONDS:
+        return f"a duration has no unit below ms, got {_shown(value)}{instead}"
+    if number % 1:
+        return f"a duration has no fractions, got {_shown(value)}{instead}"
+    return f"a part of a duration has at most five digits, got {_shown(value)}{instead}"
+
+
+def written_duration(milliseconds: Decimal) -> str:
+    """So many as `parse_duration` takes them; empty for a part of one, and for more than can be written."""
+    if milliseconds % 1:
+        return ""
+    left, parts = int(milliseconds), ""
+    for unit, size in _MILLISECONDS.items():
+        count, left = divmod(left, size)
+        parts += f"{count}{unit}" * bool(count)
+    return parts if _DURATION.fullmatch(parts) else "" if milliseconds else "0s"
+
+
+def _if_quantity(text: str) -> str:
+    """The advice to write `text`, if that can be written."""
+    try:
+        parse_quantity(text)
+    except ValueError:
+        return ""
+    return f"; write {text}"
+
+
 def parse_quantity(value: object) -> int:
     """Bytes from a Kubernetes quantity such as `64Mi`, `1.5G` or `4096`."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"expected a quantity of bytes such as 64Mi, 1G or 4096, got {_shown(value)}")
+        whole = isinstance(value, float) and 1 <= value <= MAX_BYTES and value.is_integer()
+        instead = _if_quantity(f"{value:.0f}") if whole else ""
+        raise ValueError(f"expected a quantity of bytes such as 64Mi, 1G or 4096, got {_shown(value)}{instead}")
     text = str(value)
     match = _QUANTITY.fullmatch(text)
     if match is None:
         if text.startswith("-"):
             raise ValueError(f"a quantity of bytes cannot be negative, got {_shown(value)}")
-        raise ValueError(f"expected a quantity of bytes such as 64Mi, 1G or 4096, got {_shown(value)}")
+        bare = re.sub(r"(?<=[0-9])[ _,](?=[0-9A-Za-z])", "", text)
+        instead = _if_quantity(bare) if bare != text else ""
+        raise ValueError(f"expected a quantity of bytes such as 64Mi, 1G or 4096, got {_shown(value)}{instead}")
     number, suffix = match.groups()
     factor = _FACTORS.get(suffix)
     if factor is None:
-        near = {"KB": "k", "kB": "k", "MB": "M", "GB": "G", "TB": "T", "K": "k", "m": "M", "KiB": "Ki", "MiB": "Mi"}
-        near |= {"GiB": "Gi", "TiB": "Ti", "B": "", "b": "", "g": "G", "mi": "Mi", "gi": "Gi", "ki": "Ki"}
         known = "k, M, G, T, Ki, Mi, Gi or Ti"
-        instead = f"; write {number}{near[suffix]}" if suffix in near else ""
+        near = {one.lower(): one for one in _FACTORS}.get(re.sub(r"b(ytes?)?$", "", suffix.lower()))
+        instead = _if_quantity(f"{number}{near}") if near is not None else ""
+        if suffix in _LARGER:
+            times, smaller = _LARGER[suffix]
+            instead = _if_quantity(f"{Decimal(number) * times:f}{smaller}")
         raise ValueError(f"unknown suffix {_shown(suffix)}: expected {known}{instead}")
     if "." in number and not suffix:
         raise ValueError(f"{text} is not a whole number of bytes")
@@ -119,12 +163,15 @@ def parse_percent(value: object) -> float:
         raise ValueError(f"expected a percentage from 0 to 100, such as 70 or 70%, got {_shown(value)}")
     match = _PERCENT.fullmatch(value if isinstance(value, str) else f"{abs(value):f}")
     number = Decimal(match[1] if isinstance(value, str) else str(value)) if match is not None else Decimal(-1)
+    if isinstance(value, str) and _PERCENT.fullmatch(value.replace(" ", "")) and " " in value:
+        meant = value.replace(" ", "")
+        raise ValueError(f"expected a percentage from 0 to 100 without blanks, got {_shown(value)}: write {meant}")
     if not 0 <= number <= 100:
         raise ValueError(f"expected a percentage from 0 to 100, such as 70 or 70%, got {_shown(value)}")
     if 0 < number < 1 and not str(value).endswith("%"):
         # Who writes 0.7 here most often means 70 percent.
-        meant = f"{float(number * 100):g}{'' if number * 100 >= 1 else '%'}"
-        raise ValueError(f"expected a percentage such as 70 or 70%, got {value}: write {meant}, or {value}%")
+        meant = f"{(number * 100).normalize():f}{'' if number * 100 >= 1 else '%'}"
+        raise ValueError(f"expected a percentage such as 70 or 70%, got {value}: write {meant}, or {number:f}%")
     return float(number / 100)
 
 

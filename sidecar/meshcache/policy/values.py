@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from meshcache.policy.patterns import check_pattern, literal_range
 from meshcache.policy.trust import parse_network
@@ -283,13 +283,18 @@ def listen_address(value: object) -> str:
 
 
 def _url(value: object, example: str) -> tuple[str, str]:
-    """The text and its scheme. Messages never quote the URL: it may hold a password."""
+    """The text and its scheme. Messages quote nothing of the URL, nor what the library says of it: it may hold a
+    password.
+    """
     text = _text(value, f"a URL such as {example}") if isinstance(value, str) else ""
     try:
         parts = urlsplit(text)
         _ = parts.port
-    except ValueError as error:
-        raise ValueError(f"expected a URL such as {example}: {error}") from None
+    except ValueError:
+        raise ValueError(
+            f"expected a URL such as {example}: what stands for host and port is none (in a password write / as %2F, "
+            "? as %3F, # as %23, [ as %5B)"
+        ) from None
     if not text or any(ord(character) <= 32 for character in text):
         raise ValueError(f"expected a URL such as {example}")
     return text, parts.scheme
@@ -306,6 +311,10 @@ def warm_url(value: object) -> str:
         return text
     if scheme not in ("redis", "rediss") or not urlsplit(text).hostname:
         raise ValueError("expected a URL such as redis://cache-redis:6379 (or rediss://, or lmdb)")
+    for option, _ in parse_qsl(urlsplit(text).query, keep_blank_values=True):
+        # As the store itself has it (`tiers.redis_client`), which is asked too late for an edit to be refused.
+        if option != "db" and not option.startswith("ssl_"):
+            raise ValueError(f"the URL has the option {shown(option)}; only db and ssl_* are known")
     return text
 
 
