@@ -18,7 +18,7 @@ _OTHER_TIME = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?|\.[0-9]{1,9})(ns|us|[µ
 """What other formats call a duration, and this one does not."""
 _COMPONENT = re.compile(r"([0-9]{1,5})(h|ms|m|s)", re.ASCII)
 _MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_OTHER_MILLISECONDS = {"d": 86_400_000, "w": 604_800_000, "ns": Decimal("0.000001")}
+_OTHER_MILLISECONDS = {"d": Decimal(86_400_000), "w": Decimal(604_800_000), "ns": Decimal("0.000001")}
 
 # Kubernetes resource.Quantity, without the milli suffix and the exponent: so many digits that 2**63 is never reached.
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([A-Za-z]*)", re.ASCII)
@@ -93,7 +93,8 @@ def parse_duration(value: object) -> float:
 
 def _instead_of(value: str, number: Decimal, unit: str) -> str:
     """What is wrong with `number` of `unit`, and how it is written here."""
-    milliseconds = number * (_MILLISECONDS.get(unit) or _OTHER_MILLISECONDS.get(unit) or Decimal("0.001"))
+    one = Decimal(_MILLISECONDS[unit]) if unit in _MILLISECONDS else _OTHER_MILLISECONDS.get(unit, Decimal("0.001"))
+    milliseconds = number * one
     written = written_duration(milliseconds)
     instead = f": write {written}" if written else ""
     if unit in ("d", "w"):
