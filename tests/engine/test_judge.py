@@ -237,6 +237,14 @@ def test_stands_in_for_an_error_within_its_window() -> None:
     assert not may_stand_in(judged(), Headers(), START + 61)
 
 
+@pytest.mark.parametrize("unreachable", [False, True])
+def test_a_client_may_bound_how_stale_what_stands_in_is(unreachable: bool) -> None:
+    judgement = judged(policy="{staleIfError: 5m, staleIfUnreachable: 5m}")
+    for after, allowed, expected in ((10, 0, True), (61, 0, False), (70, 10, True), (71, 10, False), (361, 900, False)):
+        asked = Headers([("cache-control", f"stale-if-error={allowed}")])
+        assert may_stand_in(judgement, asked, START + after, unreachable=unreachable) is expected
+
+
 def test_what_nobody_gives_a_lifetime_is_stale_from_the_start() -> None:
     judgement = judged(None, "{staleWhileRevalidate: 30s}", etag='"x"')
     assert (judgement.lifetime, judgement.swr, judgement.can_validate) == (0.0, 0.0, True)

@@ -57,6 +57,18 @@ async def test_it_does_not_stand_in_where_the_origin_forbids_it(tmp_path: Path, 
         assert (await rig.get()).status == 503
 
 
+async def test_a_stored_error_stands_in_for_no_other(tmp_path: Path) -> None:
+    async with Rig(tmp_path, ON_ERROR) as rig:
+        rig.origin.says("/a", b"for an hour", status=503, cache_control="max-age=10")
+        await rig.get()
+        rig.clock.pass_by(11)
+        rig.origin.says("/a", b"for a minute", status=503)
+        for _ in range(2):
+            assert (await rig.get()).body == b"for a minute"
+        rig.origin.says("/a", b"one")
+        assert (await rig.get()).body == b"one", "the origin is asked as soon as it is well"
+
+
 async def test_an_origin_that_has_just_failed_is_not_asked_by_every_client(tmp_path: Path) -> None:
     async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s, staleIfError: 10m}")) as rig:
         rig.origin.says("/a", b"one")

@@ -148,6 +148,8 @@ def judged(stored: StoredResponse, reading: Reading) -> Judgement:
     elif stored.personal:
         granted = by_origin
     may_serve_stale = stale.may_serve_stale(control)
+    # One error in place of another is of no use to anybody, and the origin would be asked less often if it is well.
+    stands_in = stored.status not in stale.ERROR_STATUSES
     # What nobody gives a lifetime is stale from the start: it is there to be validated, and to stand in for an
     # error, but not to be refreshed behind the client's back.
     lifetime = 0.0 if granted is None else granted
@@ -159,8 +161,8 @@ def judged(stored: StoredResponse, reading: Reading) -> Judgement:
         swr=0.0
         if granted is None or part
         else stale.stale_while_revalidate_window(control, policy.stale_while_revalidate),
-        sie=stale.stale_if_error_window(control, policy.stale_if_error),
-        disconnected=stale.disconnected_window(control, policy.stale_if_unreachable),
+        sie=stale.stale_if_error_window(control, policy.stale_if_error) if stands_in else 0.0,
+        disconnected=stale.disconnected_window(control, policy.stale_if_unreachable) if stands_in else 0.0,
         immutable=control.immutable,
         codings=content_codings(headers.get("content-encoding")),
         # Fields of a qualified `no-cache` are not stored, so that the rest needs no validation.
@@ -232,11 +234,15 @@ def may_stand_in(judgement: Judgement, request: Headers, now: float, *, unreacha
     """Whether the response may be sent in place of an error of the origin (RFC 5861 section 4).
 
     `unreachable` tells that the error is not the origin's own: the cache is disconnected, and may serve stale without
-    anybody's leave (RFC 9111 section 4.2.4), unless the client insists on the origin.
+    anybody's leave (RFC 9111 section 4.2.4), unless the client insists on the origin. A client's own `stale-if-error`
+    bounds either.
     """
     if judgement.always_validate or withheld(judgement, request):
         return False
+    directives = request_cache_control(request)
     window = judgement.sie
-    if unreachable and judgement.disconnected > window and not request_cache_control(request).no_cache:
+    if unreachable and judgement.disconnected > window and not directives.no_cache:
         window = judgement.disconnected
+    if directives.stale_if_error is not None and judgement.age(now) >= judgement.lifetime:
+        window = min(window, directives.stale_if_error)
     return stale.within(window, lifetime=judgement.lifetime, age=judgement.age(now))
