@@ -57,17 +57,6 @@ def test_a_forced_arm_and_a_score(explain: Explain) -> None:
     assert "           query: x=1" in lines
 
 
-def test_one_file_of_policies(explain: Explain, tmp_path: Path) -> None:
-    path = tmp_path / "one.yaml"
-    route = "kind: CacheRoute\nmetadata: {name: all}\nspec: {match: [{path: {prefix: /}}]}\n"
-    path.write_text(f"apiVersion: meshcache.dev/v1alpha1\n{route}")
-    status, out, _ = explain(*URL, policies=path)
-    assert (status, "route      all (path prefix /)" in out) == (0, True)
-    path.write_text("kind: CacheRoute\n")
-    status, _, err = explain(*URL, policies=path)
-    assert (status, "apiVersion: required" in err) == (1, True)
-
-
 def test_headers_that_are_not_trusted(explain: Explain) -> None:
     headers = ("-H", "x-canary: v2", "-H", "x-user-score: 0.4")
     _, out, _ = explain(*URL, *headers, "--from", "10.0.0.1", "--mtls", "--json")
@@ -160,7 +149,7 @@ def test_no_route(explain: Explain, tmp_path: Path) -> None:
     [
         ([], "Missing option '--url'"),
         (["--url", "/v1/images"], "expected a URL such as"),
-        (["--url", "http://[::1/"], "--url: 'http://[::1/'"),
+        (["--url", "http://[::1/"], "--url: expected an address of IPv6 in brackets"),
         (["--url", "http://h/", "-H", "x-canary"], "expected `name: value`"),
         (["--url", "http://h/", "--from", "localhost"], "expected an IP address"),
         (["--url", "http://h/", "-X", "G T"], "--method: expected a method such as GET, got 'G T'"),

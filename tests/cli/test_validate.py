@@ -169,3 +169,10 @@ def test_that_nothing_is_kept_in_envoy_is_said(
     (tmp_path / "a.yaml").write_text(f"{head}spec: {{budgets: {{filter: {budget}}}}}\n")
     found = f"ok: 1 document in 1 file: 0 policies, 0 routes, 0 experiments{said}\n"
     assert run(capsys, "validate", "--strict", str(tmp_path)) == (0, found, "")
+
+
+def test_json_says_how_many_errors_are_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(BAD + "".join(f"    field{number}: 1\n" for number in range(150)))
+    status, out, _ = run(capsys, "validate", "--json", str(tmp_path))
+    found = json.loads(out)
+    assert (status, len(found["errors"]), found["more"]) == (1, 100, 52)

@@ -166,6 +166,7 @@ def test_a_key_of_unknown_form_has_no_place():
         (PurgeKind.URL, "https://example.com/a\r", "no control characters"),
         (PurgeKind.URL, "https://example.com/a ", "no blanks around it"),
         (PurgeKind.PREFIX, "/a\tb", "no control characters"),
+        (PurgeKind.URL, "https://[::1/", "in brackets"),
         (PurgeKind.URL, "https://example.com:65536/", "at most 65535"),
         (PurgeKind.URL, f"https://example.com:{'9' * 5000}/", "at most 65535"),
         (PurgeKind.URL, "https://example.com:x/", "as clients send it"),

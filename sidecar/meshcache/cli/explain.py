@@ -6,11 +6,10 @@ import json as json_module
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
-from meshcache.cli.options import a_path
+from meshcache.cli.options import a_path, in_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,14 +27,22 @@ _NEAREST = 5
 
 
 def explain(
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="The request's URL, with host.")],
+    url: Annotated[
+        str, typer.Option("--url", metavar="URL", callback=in_utf8, help="The request's URL, with host, as for `curl`.")
+    ],
     policies: Annotated[
         Path, typer.Option("--policies", metavar="PATH", parser=a_path, help="Folder of policy files, or one file.")
     ] = Path("policies"),
     method: Annotated[str, typer.Option("--method", "-X", metavar="METHOD", help="The request's method.")] = "GET",
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="FIELD", help="A request header, `name: value`; may be repeated."),
+        typer.Option(
+            "--header",
+            "-H",
+            metavar="FIELD",
+            callback=in_utf8,
+            help="A request header, `name: value`; may be repeated.",
+        ),
     ] = None,
     source: Annotated[
         str, typer.Option("--from", metavar="ADDRESS", help="Address that the request comes from.")
@@ -170,38 +177,61 @@ def _request(url: str, method: str, header: list[str], peer: Peer, claim: list[s
     import ipaddress
 
     from meshcache.message import Headers, Request
-    from meshcache.rfc.fields import is_token
+    from meshcache.rfc.fields import is_field_value, is_token
 
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise typer.BadParameter(f"{url!r}: {error}", param_hint="--url") from None
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise typer.BadParameter(
-            f"expected a URL such as http://localhost/v1/images/7, got {url!r}", param_hint="--url"
-        )
+    scheme, authority, path = _parts(url)
     if not is_token(method):
         raise typer.BadParameter(f"expected a method such as GET, got {method!r}", param_hint="--method")
     fields = []
     for text in header:
         name, separator, value = text.partition(":")
-        if not separator or not name.strip():
+        # A character for each byte, as fields come from Envoy.
+        value = value.strip().encode().decode("latin-1")
+        if not separator or not is_token(name.strip()) or not is_field_value(value):
             raise typer.BadParameter(f"expected `name: value`, got {text!r}", param_hint="--header")
-        fields.append((name.strip().lower(), value.strip()))
+        fields.append((name.strip().lower(), value))
+    # Envoy has one place for it, whichever way it came.
+    authority = next((value for name, value in fields if name == "host"), authority)
+    fields = [field for field in fields if field[0] != "host"]
     try:
         ipaddress.ip_address(peer.address.partition("%")[0])
     except ValueError:
         raise typer.BadParameter(f"expected an IP address, got {peer.address!r}", param_hint="--from") from None
     return Request(
         method=method,
-        authority=parts.netloc.rpartition("@")[2],
-        path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+        authority=authority,
+        path=path,
         headers=Headers(fields),
-        scheme=parts.scheme,
+        scheme=scheme,
         peer=peer,
         cluster=cluster,
         tokens=_tokens(claim),
     )
+
+
+def _parts(url: str) -> tuple[str, str, str]:
+    """Scheme, authority and path of `url`, as the cache gets them when a client asks for it through Envoy.
+
+    Raises `typer.BadParameter`.
+    """
+    from meshcache.engine.paths import as_handed_on
+    from meshcache.engine.purges import PurgeKind, parse_value, sent_path
+
+    scheme, mark, rest = url.partition("://")
+    rest = rest.partition("#")[0]
+    end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
+    authority, path = rest[:end].rpartition("@")[2], rest[end:]
+    scheme = scheme.lower()
+    if not mark or scheme not in ("http", "https") or not authority:
+        raise typer.BadParameter(
+            f"expected a URL such as http://localhost/v1/images/7, got {url!r}", param_hint="--url"
+        )
+    try:
+        parse_value(PurgeKind.URL, f"{scheme}://{authority}{path}")
+    except ValueError as error:
+        expected = str(error).removeprefix(f"{PurgeKind.URL}: ")
+        raise typer.BadParameter(f"{expected}, got {url[:80]!r}", param_hint="--url") from None
+    return scheme, authority, as_handed_on(sent_path(path))
 
 
 def _tokens(claim: list[str]) -> tuple[Token, ...]:

@@ -62,7 +62,13 @@ def validate(
         if json:
             typer.echo(
                 json_module.dumps(
-                    {"ok": False, "errors": [_plain(error) for error in refused.errors], "warnings": []}, indent=2
+                    {
+                        "ok": False,
+                        "errors": [_plain(error) for error in refused.errors],
+                        "more": refused.left_out,
+                        "warnings": [],
+                    },
+                    indent=2,
                 )
             )
         else:

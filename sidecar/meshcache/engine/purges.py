@@ -181,6 +181,8 @@ def _split(text: str) -> tuple[str, str]:
     end = min((at for at in (rest.find("/"), rest.find("?"), rest.find("#")) if at >= 0), default=len(rest))
     authority, path = rest[:end].rpartition("@")[2], rest[end:]
     host, port = split_authority(authority)
+    if authority.startswith("[") and "]" not in authority:
+        raise ValueError("expected an address of IPv6 in brackets, as in http://[::1]:8080/")
     if port.isdecimal() and (len(port) > 5 or int(port) > 65535):
         raise ValueError("expected a port of at most 65535")
     if not _HOST.fullmatch(host) or (port and not port.isdecimal()):
@@ -188,8 +190,12 @@ def _split(text: str) -> tuple[str, str]:
         raise ValueError("expected the host as clients send it, with other letters as in xn--mnchen-3ya.example")
     if port and port != {"http": "80", "https": "443"}.get(scheme):
         host = f"{host}:{port}"
-    path = quote(path if path.startswith("/") else f"/{path}", safe=_URI_CHARACTERS)
-    return host, path
+    return host, sent_path(path)
+
+
+def sent_path(text: str) -> str:
+    """A path with its query, as somebody has written it down, as clients send it: from `/` on, and in ASCII."""
+    return quote(text if text.startswith("/") else f"/{text}", safe=_URI_CHARACTERS)
 
 
 @dataclass(slots=True)
