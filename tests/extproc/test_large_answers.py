@@ -14,6 +14,7 @@ from envoy_data_plane.envoy.service.ext_proc.v3 import ProcessingResponse as Kno
 from envoy_streams import BrokenOff, Stream, body, request, response
 
 from cache_harness import HOST, Rig
+from meshcache.extproc import wire
 from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.message import Request
 from policy_texts import policies
@@ -161,6 +162,47 @@ async def test_a_first_chunk_that_cannot_be_read_sends_the_request_on(tmp_path: 
         stream = await talk(rig, PieceStream(request(), response(), body(b"new", end=True)))
         assert ProcessingResponse.FromString(stream.raw[0]).WhichOneof("response") == "request_headers"
         assert rig.meter.stores == ["stored", "stored"], "and its answer is stored"
+
+
+class Failing:
+    """An edge that cannot make the head of an answer in pieces; all else is `wire`'s."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(wire, name)
+
+    def head(self, *_: object, **__: object) -> bytes:
+        raise ValueError("no head")
+
+
+async def test_an_answer_that_fails_before_it_is_sent_takes_nobodys_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Rig(tmp_path, POLICY) as rig:
+        await store(rig)
+        failures: list[tuple[str, str]] = []
+
+        async def fails(edge: Any) -> None:
+            processor = ExternalProcessor(
+                rig.cache,
+                on_error=lambda stage, error: failures.append((stage, str(error))),
+                lookup_timeout=5.0,
+                edge=edge,
+            )
+            before = asyncio.all_tasks()
+            stream = PieceStream(request())
+            await processor.converse(stream)
+            assert stream.raw == [wire.PASS_REQUEST]
+            assert rig.cache.flights._sending == 0
+            assert asyncio.all_tasks() == before
+
+        await fails(Failing())
+
+        def no_meter(*_: object) -> None:
+            raise ValueError("no meter")
+
+        monkeypatch.setattr(rig.cache.meter, "stage", no_meter)
+        await fails(wire)
+        assert failures == [("request", "no head"), ("request", "no meter")]
 
 
 async def test_after_the_origin_was_asked_it_goes_out_whole(tmp_path: Path) -> None:

@@ -172,6 +172,8 @@ class ExternalProcessor:
         except Exception as error:
             self._on_error("request", error)
             exchange.close()
+            if large is not None:
+                await large.abandon()
             if exchange.account is not None:
                 exchange.account.forwarded()
             await self._let_go(exchange.account, stream, marked=marked)
@@ -208,6 +210,8 @@ class ExternalProcessor:
         """
         if exchange.request.method == "HEAD":
             return self._edge.head(outcome, span[1], end=True), outcome, None
+        # First: whatever goes wrong with it, nothing has begun.
+        head = self._edge.head(outcome, span[1])
         begun = None
         until = since + self._patience
         with contextlib.suppress(TimeoutError):
@@ -218,7 +222,7 @@ class ExternalProcessor:
             return wire.forward(forward), forward, None
         if isinstance(begun, Answer):
             return self._edge.answer(begun), begun, None
-        return self._edge.head(outcome, span[1]), outcome, begun
+        return head, outcome, begun
 
     async def _wait(self, exchange: Exchange, seconds: float, stream: EnvoyStream) -> Answer | Forward:
         """What becomes of a request that another one is ahead of; Envoy is told that this takes a while."""

@@ -25,7 +25,7 @@ _PAUSE: Final = 0.01
 
 
 class LargeAnswer:
-    """An answer in pieces, of which the first is at hand. `send` must follow."""
+    """An answer in pieces, of which the first is at hand. `send` or `abandon` must follow."""
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None], flights: Flights) -> None:
         self.lost = False
@@ -53,6 +53,11 @@ class LargeAnswer:
             await stream.break_off(str(error))
         finally:
             self._flights.landed()
+
+    async def abandon(self) -> None:
+        """Nothing of it is sent."""
+        self._flights.landed()
+        await self._rest.aclose()
 
 
 async def begin(cache: Cache, outcome: Answer, span: tuple[int, int]) -> LargeAnswer | Answer | None:
