@@ -10,15 +10,19 @@ import time
 
 import pytest
 import pytest_asyncio
+from envoy_data_plane.envoy.config.core.v3 import HeaderValue, HeaderValueOption
+from envoy_data_plane.envoy.config.core.v3 import HeaderValueOptionHeaderAppendAction as Append
 from envoy_data_plane.envoy.config.metrics.v3 import StatsConfig, StatsMatcher
 from envoy_data_plane.envoy.type.matcher.v3 import ListStringMatcher, StringMatcher
 from hot_mesh import Crowd
 from own_envoy import MESSAGE_TIMEOUT, sidecar_under
 from policy_sets import POLICIES
 from running_mesh import eventually, verdict
+from scripted_origin import reply
 from test_front_filters import ALICE, MALLORY, only_alice
 
 from filter_module import built_filter
+from meshcache.envoy import bootstrap
 from meshcache.envoy.bootstrap import BootstrapOptions, build_bootstrap
 from meshcache.envoy.clusters import Origin, filter_socket
 from meshcache.envoy.process import EnvoyProcess
@@ -133,10 +137,10 @@ def sparing(monkeypatch):
     patterns = [StringMatcher(prefix=prefix) for prefix in ("wasmcustom.", "meshcache")]
 
     def build(options):
-        bootstrap = build_bootstrap(options)
+        made = build_bootstrap(options)
         matcher = StatsMatcher(exclusion_list=ListStringMatcher(patterns=patterns))
-        bootstrap.stats_config = StatsConfig(stats_matcher=matcher)
-        return bootstrap
+        made.stats_config = StatsConfig(stats_matcher=matcher)
+        return made
 
     monkeypatch.setattr("meshcache.envoy.process.build_bootstrap", build)
 
@@ -148,6 +152,52 @@ async def test_workers_tell_each_other_also_where_envoy_keeps_no_statistics(spar
         await crowd.clients[0].post(path)
         assert "wasm" not in await crowd.tiers(path)
         assert await crowd.tiers(path + "/other") == {"wasm"}, "more is dropped than has to be"
+
+
+@pytest.fixture
+def adding(monkeypatch):
+    """Envoys whose route adds fields to answers, as a VirtualService or an HTTPRoute has it done."""
+
+    def added(name, value, how):
+        return HeaderValueOption(header=HeaderValue(key=name, value=value), append_action=Append[how])
+
+    def route(options):
+        made = to_origin(options)
+        made.response_headers_to_add = [
+            added("x-set", "s", "OVERWRITE_IF_EXISTS_OR_ADD"),
+            added("x-add", "added", "APPEND_IF_EXISTS_OR_ADD"),
+            added("cache-control", "max-age=300", "OVERWRITE_IF_EXISTS_OR_ADD"),
+            added("vary", "x-kind", "APPEND_IF_EXISTS_OR_ADD"),
+        ]
+        made.response_headers_to_remove = ["x-gone"]
+        return made
+
+    to_origin = bootstrap._to_origin
+    monkeypatch.setattr(bootstrap, "_to_origin", route)
+
+
+async def test_what_a_route_adds_to_answers_is_there_once(adding, make_folder, origin, path):
+    own = [("x-add", "own"), ("x-gone", "1"), ("content-type", "text/html"), ("vary", "x-other"), ("etag", '"e"')]
+    origin.script(path, reply(200, [("cache-control", "max-age=600"), *own], b"hot"))
+
+    def seen(answer):
+        names = ("x-set", "x-add", "x-gone", "cache-control", "vary", "content-type", "etag")
+        return {name: answer.headers.get_list(name) for name in names}
+
+    async with sidecar_under(SHOWN, make_folder(), origin.url) as run, lone_envoy(run, origin) as crowd:
+        first, *_ = await crowd.get(path)
+        assert seen(first)["x-add"] == ["own", "added"]
+        await crowd.heat(path)
+        for _ in range(3):
+            for answer in await crowd.get(path):
+                assert verdict(answer).tier == "wasm"
+                assert seen(answer) == seen(first)
+                assert answer.content == b"hot"
+        for answer in await crowd.get(path, method="HEAD"):
+            assert (seen(answer), answer.headers["content-length"]) == (seen(first), "3")
+        for answer in await crowd.get(path, {"if-none-match": '"e"'}):
+            assert (answer.status_code, answer.content) == (304, b"")
+            assert seen(answer) == seen(first) | {"content-type": []}
 
 
 POISON = """\

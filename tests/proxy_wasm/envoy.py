@@ -93,6 +93,8 @@ class Envoy:
         self.random = random.Random(1)
         self.shared: dict[bytes, tuple[bytes, int]] = {}
         self.metrics: dict[tuple[Metric, bytes], int] = {}
+        self.added_by_route: Pairs = []
+        """Fields that the route adds to answers, also to those that a module makes."""
         self.rejects_stats = False
         """Whether `stats_config` keeps none of a module's metrics: then they are there, and stay what they are."""
         self.calls: list[Call] = []

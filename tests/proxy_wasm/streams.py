@@ -126,8 +126,9 @@ class Stream:
 
     def _run_reply_back(self, reply: Reply) -> None:
         """The module's own answer goes out through the module, with the fields that Envoy sets."""
+        headers = [*self.worker.envoy.added_by_route, *reply.headers]
         names = ("content-length", "content-type")
-        fields = [item for item in reply.headers if reply.body or item[0].decode("latin-1") not in names]
+        fields = [item for item in headers if reply.body or item[0].decode("latin-1") not in names]
         if reply.body:
             fields = [item for item in fields if item[0] != b"content-length"]
             fields.append((b"content-length", b"%d" % len(reply.body)))

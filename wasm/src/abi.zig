@@ -93,8 +93,9 @@ pub fn header(map: Map, name: []const u8, into: []u8) ?[]const u8 {
     return taken(env.proxy_get_header_map_value(map, name.ptr, name.len, &value, &size), value, size);
 }
 
-pub fn addHeader(map: Map, name: []const u8, value: []const u8) bool {
-    return env.proxy_add_header_map_value(map, name.ptr, name.len, value.ptr, value.len) == .ok;
+/// Adds a line of a header.
+pub fn addHeader(map: Map, name: []const u8, value: []const u8) void {
+    _ = env.proxy_add_header_map_value(map, name.ptr, name.len, value.ptr, value.len);
 }
 
 pub fn setHeader(map: Map, name: []const u8, value: []const u8) bool {

@@ -17,6 +17,8 @@ const NoRoom = error{NoRoom};
 
 /// Flag of an entry, beside those of its mark: the answer has no `content-type`.
 pub const untyped: u16 = 1 << 15;
+/// And: it has been given before.
+pub const given: u16 = 1 << 14;
 
 const max_extra = 3;
 /// Bytes of a value that is made here.
@@ -149,20 +151,19 @@ fn unmodified(request: *const View, hit: *const Hit, text: []const u8, memory: [
 
 /// The fields that a generated 304 has (`rfc.validation.not_modified_fields`).
 fn reduce(pairs: []const u8, into: *[reply_bytes]u8) []const u8 {
-    const count = little.read(u32, pairs[0..4]);
     var tagged = false;
-    var walk: Walk = .{ .pairs = pairs, .at = 4 + 8 * @as(usize, count) };
+    var walk: Walk = .of(pairs);
     while (walk.next()) |pair| tagged = tagged or equal(pair.name, "etag");
 
     var kept: usize = 0;
-    walk = .{ .pairs = pairs, .at = 4 + 8 * @as(usize, count) };
+    walk = .of(pairs);
     while (walk.next()) |pair| {
         if (!mem.among(pair.name, &left_out) and !(tagged and equal(pair.name, "last-modified"))) kept += 1;
     }
     little.write(u32, into[0..4], @intCast(kept));
     var out: Writer = .{ .bytes = into, .len = 4 + 8 * kept };
     var place: usize = 0;
-    walk = .{ .pairs = pairs, .at = 4 + 8 * @as(usize, count) };
+    walk = .of(pairs);
     while (walk.next()) |pair| {
         if (mem.among(pair.name, &left_out) or (tagged and equal(pair.name, "last-modified"))) continue;
         @memcpy(into[4 + 8 * place ..][0..8], pair.sizes);
@@ -174,14 +175,18 @@ fn reduce(pairs: []const u8, into: *[reply_bytes]u8) []const u8 {
 }
 
 /// Goes through serialised pairs that were made here.
-const Walk = struct {
+pub const Walk = struct {
     pairs: []const u8,
     at: usize,
     number: usize = 0,
 
     const Pair = struct { name: []const u8, sizes: []const u8, text: []const u8 };
 
-    fn next(self: *Walk) ?Pair {
+    pub fn of(pairs: []const u8) Walk {
+        return .{ .pairs = pairs, .at = 4 + 8 * @as(usize, little.read(u32, pairs[0..4])) };
+    }
+
+    pub fn next(self: *Walk) ?Pair {
         if (self.number == little.read(u32, self.pairs[0..4])) return null;
         const sizes = self.pairs[4 + 8 * self.number ..][0..8];
         const name = little.read(u32, sizes[0..4]);

@@ -89,8 +89,8 @@ pub fn plain(path: []const u8) bool {
             .dot => if (begins) return false,
             .escape => {
                 if (at + 2 >= path.len) return false;
-                const high = std.fmt.charToDigit(path[at + 1], 16) catch return false;
-                const low = std.fmt.charToDigit(path[at + 2], 16) catch return false;
+                const high = mem.digitOf(path[at + 1]) orelse return false;
+                const low = mem.digitOf(path[at + 2]) orelse return false;
                 // What it stands for is data: it neither ends nor begins a segment, nor another escape.
                 const byte = high << 4 | low;
                 if (classes[byte] != .data or byte == ';') return false;

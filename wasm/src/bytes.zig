@@ -57,6 +57,14 @@ fn isBlank(byte: u8) bool {
     return byte == ' ' or byte == '\t';
 }
 
+/// What a hexadecimal digit stands for; null for what is none.
+pub noinline fn digitOf(byte: u8) ?u8 {
+    const digit = byte -% '0';
+    if (digit <= 9) return digit;
+    const letter = (byte | 0x20) -% 'a';
+    return if (letter < 6) letter + 10 else null;
+}
+
 pub noinline fn equalIgnoringCase(one: []const u8, other: []const u8) bool {
     if (one.len != other.len) return false;
     for (one, other) |a, b| if (std.ascii.toLower(a) != std.ascii.toLower(b)) return false;
@@ -107,6 +115,10 @@ pub const Pieces = struct {
 
 test "small things" {
     const testing = std.testing;
+    for (0..256) |byte| {
+        const expected: ?u8 = std.fmt.charToDigit(@intCast(byte), 16) catch null;
+        try testing.expectEqual(expected, digitOf(@intCast(byte)));
+    }
     try testing.expectEqual(3, findLast("a:b:c", ':').?);
     try testing.expectEqual(null, findLast("abc", ':'));
     for ([_][]const u8{ "", " ", "a", " a", "a \t", "\t a b " }) |text| {

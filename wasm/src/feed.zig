@@ -12,6 +12,7 @@ const abi = @import("abi.zig");
 const fields = @import("fields.zig");
 const keeping = @import("keeping.zig");
 const news_file = @import("news.zig");
+const stream = @import("stream.zig");
 const version = @import("version.zig");
 const worker = @import("worker.zig");
 
@@ -67,6 +68,7 @@ pub fn tick() void {
     tellNumbers(now);
     // Whoever answers seldom is not to be so far behind that he has to drop everything.
     _ = worker.drops.listen();
+    stream.look_again = true;
     worker.store.tend(now.wall, tend_steps);
 }
 

@@ -260,7 +260,7 @@ const retargeting = [_][]const u8{
 
 /// Names by their tag, in a table that is made at compile time.
 const kinds = struct {
-    const slots = 512;
+    const slots = 256;
 
     const names: []const Name = blk: {
         var list: []const Name = &.{
@@ -276,6 +276,28 @@ const kinds = struct {
         break :blk list;
     };
 
+    // One text and where each name begins in it: a pointer and a length of each would be as many bytes again.
+    const text: [starts[names.len]]u8 = blk: {
+        var made: []const u8 = "";
+        for (names) |entry| made = made ++ entry[0];
+        break :blk made[0..].*;
+    };
+    const starts: [names.len + 1]u16 = blk: {
+        var made: [names.len + 1]u16 = undefined;
+        var at: u16 = 0;
+        for (names, 0..) |entry, number| {
+            made[number] = at;
+            at += entry[0].len;
+        }
+        made[names.len] = at;
+        break :blk made;
+    };
+    const meanings: [names.len]Kind = blk: {
+        var made: [names.len]Kind = undefined;
+        for (names, &made) |entry, *meaning| meaning.* = entry[1];
+        break :blk made;
+    };
+
     const table: [slots]u8 = blk: {
         @setEvalBranchQuota(20_000);
         var made: [slots]u8 = @splat(0);
@@ -288,14 +310,14 @@ const kinds = struct {
     };
 
     fn slotOf(tag: u32) usize {
-        return (tag *% 0x9E3779B1) >> 23;
+        return (tag *% 0x9E3779B1) >> 24;
     }
 
     fn of(tag: u32, name: []const u8) Kind {
         var slot = slotOf(tag);
         while (table[slot] != 0) : (slot = (slot + 1) % slots) {
-            const entry = names[table[slot] - 1];
-            if (mem.equal(entry[0], name)) return entry[1];
+            const number = table[slot] - 1;
+            if (mem.equal(text[starts[number]..starts[number + 1]], name)) return meanings[number];
         }
         const internal = tag >> 8 & 0xFF == 'x' and name.len > 12 and name[2] == 'm' and mem.equal(name[0..12], "x-meshcache-");
         if (internal) return .internal;

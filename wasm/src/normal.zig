@@ -182,18 +182,20 @@ fn shortest(text: []const u8) ?[]const u8 {
 /// Whether `text` is a token, in which slashes may stand as well.
 noinline fn isToken(text: []const u8, slashes: bool) bool {
     for (text) |byte| {
-        if (!token[byte] and !(slashes and byte == '/')) return false;
+        const known = byte < 128 and token[byte / 64] >> @intCast(byte % 64) & 1 != 0;
+        if (!known and !(slashes and byte == '/')) return false;
     }
     return text.len > 0;
 }
 
-const token: [256]bool = blk: {
-    var made: [256]bool = @splat(false);
-    for ("!#$%&'*+-.^_`|~") |byte| made[byte] = true;
-    for ('0'..'9' + 1) |byte| made[byte] = true;
-    for ('A'..'Z' + 1) |byte| made[byte] = true;
-    for ('a'..'z' + 1) |byte| made[byte] = true;
-    break :blk made;
+/// A bit for each character of ASCII.
+const token: [2]u64 = blk: {
+    var made: u128 = 0;
+    for ("!#$%&'*+-.^_`|~") |byte| made |= 1 << byte;
+    for (0..128) |byte| {
+        if (std.ascii.isAlphanumeric(byte)) made |= 1 << byte;
+    }
+    break :blk .{ @truncate(made), @truncate(made >> 64) };
 };
 
 fn lower(text: []const u8, out: *Writer) Error!void {

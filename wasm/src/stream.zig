@@ -45,6 +45,12 @@ var dropped: [marks.longest / 17 + 1]u64 = undefined;
 /// Whether ever an unsafe request had to go on unremembered: from then on every response is looked at.
 var crowded = false;
 
+/// Whether Envoy has routes that add fields to answers. It does so to those that are made here as well, and what is stored
+/// has such fields already: they would be there twice.
+var routes_add = false;
+/// Whether it is time to look again if they do.
+pub var look_again = true;
+
 const Moment = struct { nanoseconds: u64, milliseconds: i64 };
 
 fn moment() Moment {
@@ -75,6 +81,10 @@ pub fn onResponse(id: u32, ended: bool) void {
         return;
     };
     switch (stream.kind) {
+        .answered => {
+            dress(worker.streams.pairsOf(stream));
+            forget(id);
+        },
         .asked => |*asked| {
             asked.fill = begin(stream, asked);
             if (asked.fill == null) forget(id) else if (ended) commit(id);
@@ -183,10 +193,10 @@ fn lookUp(id: u32, found: *const decide.LookUp, now: Moment) abi.Action {
     const known = now.milliseconds >= times.birth -| clocks_differ;
     if (known and now.milliseconds < times.fresh_until) {
         const due = brings and times.renew_at != 0 and now.milliseconds >= times.renew_at and hit.entry.uses >= popular;
-        if (!due or !hit.handOn(now.milliseconds)) return reply(found, &hit, false, now);
+        if (!due or !hit.handOn(now.milliseconds)) return reply(id, found, &hit, false, now);
         remember(id, found, hash, .renew, now);
     } else {
-        if (known and brings and now.milliseconds < times.stale_until and !hit.handOn(now.milliseconds)) return reply(found, &hit, true, now);
+        if (known and brings and now.milliseconds < times.stale_until and !hit.handOn(now.milliseconds)) return reply(id, found, &hit, true, now);
         remember(id, found, hash, .stale, now);
     }
     return .go_on;
@@ -215,7 +225,7 @@ fn remember(id: u32, found: *const decide.LookUp, hash: u64, why: marks.Why, now
 }
 
 /// Answers the client. What could not be counted is not answered here.
-fn reply(found: *const decide.LookUp, hit: *const store_file.Hit, stale: bool, now: Moment) abi.Action {
+fn reply(id: u32, found: *const decide.LookUp, hit: *const store_file.Hit, stale: bool, now: Moment) abi.Action {
     const table = &worker.numbers.table;
     const place = table.plain(found.tag) orelse return .go_on;
     const exposed = if (found.exposure) |*exposure|
@@ -230,6 +240,9 @@ fn reply(found: *const decide.LookUp, hit: *const store_file.Hit, stale: bool, n
     };
     const made = answer.compose(hit, &view, &told, now.milliseconds, &worker.room) orelse return .go_on;
     if (!abi.respond(made.status, details, made.pairs, made.body)) return .go_on;
+    if (routes_add or look_again or hit.entry.flags & answer.given == 0) {
+        if (worker.streams.answer(id, made.pairs, now.milliseconds) != null) hit.entry.flags |= answer.given;
+    }
     // The answer comes past the filters behind this one, and Envoy would make ext_proc for it.
     if (!worker.settings.header) _ = abi.setProperty(skip_state, "1");
     worker.admission.pay(found.pool);
@@ -245,6 +258,30 @@ fn reply(found: *const decide.LookUp, hit: *const store_file.Hit, stale: bool, n
         table.countExposed(row, stale, microseconds, made.age_ms);
     }
     return .stop;
+}
+
+/// Sees to it that an answer that was made here has each of its fields as often as it was given it: what a route has added by
+/// the same names goes. What it has added by others stays, as it does where the sidecar answers.
+fn dress(given: []const u8) void {
+    look_again = false;
+    const before = bytesGoingOut();
+    // Envoy takes it from what has no body.
+    const typed = abi.header(.response_headers, "content-type", &chunk) != null;
+    for ([_]bool{ false, true }) |adding| {
+        var walk: answer.Walk = .of(given);
+        while (walk.next()) |pair| {
+            if (!typed and equal(pair.name, "content-type")) continue;
+            if (adding) {
+                abi.addHeader(.response_headers, pair.name, pair.text[pair.name.len + 1 .. pair.text.len - 1]);
+            } else abi.removeHeader(.response_headers, pair.name);
+        }
+    }
+    if (bytesGoingOut() != before) routes_add = true;
+}
+
+/// Of the fields of the response that goes out.
+fn bytesGoingOut() usize {
+    return (abi.pairs(.response_headers, &message) orelse return 0).len;
 }
 
 /// Begins to keep the response, if the sidecar allows it.
@@ -276,7 +313,7 @@ fn begin(stream: *const streams_file.Stream, asked: *const streams_file.Awaited)
             .renew_at = keep.renew_at,
         },
         .status = kept.status,
-        .flags = kept.flags | (keep.flags & ~answer.untyped),
+        .flags = kept.flags | (keep.flags & ~(answer.untyped | answer.given)),
         .fields = kept.pairs[0..kept.count],
         .etag = kept.etag,
         .vary = varied[0..names.len],

@@ -23,6 +23,8 @@ const none = 0xFFFF;
 pub const Kind = union(enum) {
     /// The sidecar was asked, and may allow to keep the answer.
     asked: Awaited,
+    /// It was answered here, with fields of so many bytes, and they are to be looked at as they go out.
+    answered: u32,
     /// The request may change what is stored; null where nobody could be asked what.
     unsafe: ?marks.Party,
 };
@@ -78,7 +80,19 @@ pub const Streams = struct {
     /// Remembers a request that was asked for by its fields, as the host gave them, and its key; null when there is no
     /// room for that (`slowest`).
     pub fn ask(self: *Streams, id: u32, plan: u32, asked: Awaited, pairs: []const u8, material: []const u8, now_ms: i64) ?*Stream {
-        const bytes = pairs.len + material.len;
+        var kind: Kind = .{ .asked = asked };
+        kind.asked.pairs = @intCast(pairs.len);
+        kind.asked.material = @intCast(material.len);
+        return self.hold(id, plan, kind, pairs, material, now_ms);
+    }
+
+    /// Remembers the fields of an answer, as it was given; null as for `ask`.
+    pub fn answer(self: *Streams, id: u32, pairs: []const u8, now_ms: i64) ?*Stream {
+        return self.hold(id, 0, .{ .answered = @intCast(pairs.len) }, pairs, "", now_ms);
+    }
+
+    fn hold(self: *Streams, id: u32, plan: u32, kind: Kind, first: []const u8, second: []const u8, now_ms: i64) ?*Stream {
+        const bytes = first.len + second.len;
         if (self.free == none) return null;
         const holder: Holder = .{ .id = id, .since = now_ms };
         const room: u16 = if (bytes <= small_bytes)
@@ -87,13 +101,11 @@ pub const Streams = struct {
             max_small + (self.large.take(holder) orelse return null)
         else
             return null;
-        const stream = self.add(id, plan, .{ .asked = asked }).?;
+        const stream = self.add(id, plan, kind).?;
         stream.room = room;
-        stream.kind.asked.pairs = @intCast(pairs.len);
-        stream.kind.asked.material = @intCast(material.len);
         const memory = self.data(stream);
-        @memcpy(memory[0..pairs.len], pairs);
-        @memcpy(memory[pairs.len..][0..material.len], material);
+        @memcpy(memory[0..first.len], first);
+        @memcpy(memory[first.len..][0..second.len], second);
         return stream;
     }
 
@@ -114,9 +126,9 @@ pub const Streams = struct {
         return self.add(id, plan, .{ .unsafe = party });
     }
 
-    /// The fields of the request that was asked for.
+    /// The fields of the request that was asked for, or of the answer.
     pub fn pairsOf(self: *Streams, stream: *const Stream) []const u8 {
-        return self.data(stream)[0..stream.kind.asked.pairs];
+        return self.data(stream)[0..if (stream.kind == .asked) stream.kind.asked.pairs else stream.kind.answered];
     }
 
     /// Its key's material.
@@ -137,7 +149,7 @@ pub const Streams = struct {
             link.* = stream.next;
             stream.next = self.free;
             self.free = place;
-            if (stream.kind == .asked) {
+            if (stream.room != none) {
                 if (stream.room < max_small) self.small.give(stream.room) else self.large.give(stream.room - max_small);
             }
             return stream.kind;
@@ -243,6 +255,9 @@ test "what is remembered is found until it is forgotten, and room is used again"
         try testing.expect(tested.forget(2) != null);
         try testing.expectEqual(null, tested.forget(2));
     }
+    const answered = tested.answer(5, "fields", 0).?;
+    try testing.expectEqualStrings("fields", tested.pairsOf(answered));
+    try testing.expectEqual(6, tested.forget(5).?.answered);
     // Those that are asked for leave room for the unsafe.
     var id: u32 = 0;
     while (tested.ask(id, 7, asked, "pairs", "material", 0)) |_| id += 1;

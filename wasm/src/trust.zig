@@ -122,7 +122,7 @@ fn groups(text: []const u8, into: *[16]u8) ?usize {
         }
         if (part.len == 0 or part.len > 4 or size > 14) return null;
         var value: u16 = 0;
-        for (part) |digit| value = value << 4 | (std.fmt.charToDigit(digit, 16) catch return null);
+        for (part) |digit| value = value << 4 | (mem.digitOf(digit) orelse return null);
         std.mem.writeInt(u16, into[size..][0..2], value, .big);
         size += 2;
     }
