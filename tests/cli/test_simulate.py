@@ -136,6 +136,12 @@ def test_nothing_stored_is_told(simulate: Simulate) -> None:
     assert "--origin-cache-control" in err
 
 
+def test_lifetimes_are_asked_for_where_they_are_missing_only(simulate: Simulate) -> None:
+    Path("large.csv").write_text("time,url,bytes\n1700000000,/a,99999999999\n")
+    _, _, err = simulate("large.csv", "--policy", "long")
+    assert err == "meshcache: long: nothing was stored (too-large 1)\n"
+
+
 def test_a_trace_that_no_route_fits_is_told_what_to_do(simulate: Simulate, tmp_path: Path) -> None:
     (tmp_path / "elsewhere.csv").write_text("time,url\n1700000000,https://other.example/b\n")
     route = "kind: CacheRoute\nmetadata: {name: r}\nspec: {match: [{hosts: [a.example]}], policyRef: {name: p}}"

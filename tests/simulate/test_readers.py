@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshcache.simulate.fields import NAMES, plain_name
 from meshcache.simulate.lines import BadLines
 from meshcache.simulate.source import Format, Trace, open_trace, recognised
 from meshcache.simulate.stamps import common_log_time, unix_seconds
@@ -188,6 +190,21 @@ def test_bodies_count_and_not_what_goes_with_them() -> None:
     assert (found.time, found.size) == (1.7e9, 7)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"ts":1700000000.5,"request":{"remote_ip":"::1","method":"GET","host":"h","uri":"/a"},"size":7,"status":404}',
+        '{"ClientHost":"::1","RequestMethod":"GET","RequestPath":"/a","RequestHost":"h","DownstreamStatus":404,'
+        '"DownstreamContentSize":7,"time":"2023-11-14T22:13:20.5Z"}',
+        '{"httpRequest":{"requestMethod":"GET","requestUrl":"http://h/a","status":404,"responseSize":"7",'
+        '"remoteIp":"::1"},"timestamp":"2023-11-14T22:13:20.5Z"}',
+        '{"url":"/a","statusCode":404,"bytes":7,"userId":"::1","host":"h","time":1700000000500,"log":{"url":"/b"}}',
+    ],
+)
+def test_json_of_several_servers(line: str) -> None:
+    assert read(line)[0] == [TraceRequest(1.7e9 + 0.5, "/a", 7, 404, "GET", "h", "::1")]
+
+
 def test_a_time_of_none_among_others_is_a_bad_line() -> None:
     requests, bad, _ = read("time,url\n1700000000,/a\n0,/b\n1700000001,/c\n")
     assert [request.path for request in requests] == ["/a", "/c"]
@@ -344,3 +361,24 @@ def test_requests_come_out_in_order(seconds: list[float]) -> None:
     requests, bad, _ = read(table, Format.CSV)
     assert times(requests) == sorted(times(requests))
     assert (len(requests), bad.count) == (len(seconds), 0)
+
+
+ROWS = {
+    "time": "time",
+    "URL": "target",
+    "method": "method",
+    "host": "host",
+    "status": "status",
+    "bytes of the body": "size",
+    "user": "user",
+    "the answer's `cache-control`": "cache_control",
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_names_of_columns_are_those_of_the_documentation(row: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text()
+    (told,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", text, re.MULTILINE)
+    # What is behind names is how values are written, and what counts where there is no such member.
+    names = re.findall(r"`([@\w-]+)`", re.split(r"[:;]|, or ", told.removeprefix("of a whole URL; "))[0])
+    assert tuple(map(plain_name, names)) == NAMES[ROWS[row]]

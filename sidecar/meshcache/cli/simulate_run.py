@@ -98,7 +98,8 @@ def replay(settings: Settings, compared: Sequence[Contender]) -> SimulationResul
             continue
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(policy.stored.items()))
         told = (
-            f"nothing was stored ({reasons}); does the trace lack lifetimes (--origin-cache-control)?"
+            f"nothing was stored ({reasons})"
+            + ("; does the trace lack lifetimes (--origin-cache-control)?" if "no-freshness" in policy.stored else "")
             if reasons
             else "no request is cached; does none of its routes with a policy match? --host HOST says where requests "
             "go, and --policy NAME puts all of them under one policy"

@@ -16,32 +16,31 @@ if TYPE_CHECKING:
 
 NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "time": (
-        (
-            "time",
-            "timestamp",
-            "@timestamp",
-            "start_time",
-            "ts",
-            "msec",
-            "time_iso8601",
-            "time_local",
-            "datetime",
-            "date",
-        )
+        *("time", "timestamp", "@timestamp", "start_time", "ts", "msec"),
+        *("time_iso8601", "time_local", "datetime", "date"),
     ),
     "method": ("method", "request_method", "verb"),
-    "target": ("url", "path", "uri", "request_uri", "target", "x_envoy_original_path", "key", "object", "id"),
+    "target": (
+        *("url", "path", "uri", "request_uri", "request_url", "request_path", "target", "x_envoy_original_path"),
+        *("key", "object", "id"),
+    ),
     "request": ("request",),
-    "host": ("host", "authority", "server_name", "http_host"),
-    "status": ("status", "response_code", "code", "status_code"),
-    "size": ("bytes", "size", "body_bytes_sent", "bytes_sent", "response_size", "object_size"),
-    "user": ("user", "user_id", "unit", "client", "remote_user", "x_forwarded_for", "remote_addr", "client_ip"),
+    "host": ("host", "authority", "server_name", "http_host", "request_host"),
+    "status": ("status", "response_code", "code", "status_code", "downstream_status"),
+    "size": (
+        *("bytes", "size", "body_bytes_sent", "bytes_sent", "response_size", "downstream_content_size", "object_size"),
+    ),
+    "user": (
+        *("user", "user_id", "unit", "client", "remote_user", "x_forwarded_for", "remote_addr", "client_ip"),
+        *("remote_ip", "client_host"),
+    ),
     "cache_control": ("cache_control", "response_cache_control", "sent_http_cache_control"),
 }
 """What a trace may call each, in lower case and with underscores; of several that are there the first counts."""
 
 HEADER_PREFIX: Final = "header:"
 """A column `header:NAME` holds a header field of the request."""
+_INNER_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _STATUS: Final = re.compile(r"([1-5][0-9]{2})(?:\.0*)?", re.ASCII)
 _WHOLE: Final = re.compile(r"[0-9]{1,15}\.0*|[0-9](?:\.[0-9]{0,12})?[eE]\+?[0-9]{1,2}", re.ASCII)
 """A whole number as programs write it that know numbers with a point only."""
@@ -51,9 +50,10 @@ _REMEMBERED: Final = 256
 _EMPTY: Final = ("", "-")
 
 
+@lru_cache(maxsize=1024)
 def plain_name(name: str) -> str:
-    """A column's name as `NAMES` has it."""
-    return name.strip().lower().replace("-", "_").replace(" ", "_")
+    """A column's name as `NAMES` has it: `statusCode` is `status_code`, too."""
+    return _INNER_CAPITAL.sub("_", name.strip()).lower().replace("-", "_").replace(" ", "_")
 
 
 def places(names: list[str]) -> dict[str, int]:

@@ -94,13 +94,21 @@ def read_envoy(stream: BinaryIO, host: str, bad: BadLines) -> Iterator[TraceRequ
             bad.add(number, str(error))
 
 
+def _flat(members: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    """Members by name, those of objects among them first: what stands at the top counts where both have one."""
+    for value in members.values():
+        if isinstance(value, dict):
+            yield from value.items()
+    yield from ((name, value) for name, value in members.items() if not isinstance(value, dict))
+
+
 def read_json(stream: BinaryIO, host: str, bad: BadLines, *, rate: float) -> Iterator[TraceRequest]:
     """One JSON object a line; what its members may be called is in `NAMES`. Without times `rate` come in a second."""
     stamps = Stamps(rate)
     for number, text in text_lines(stream, bad):
         try:
             members = _decode(text.encode("latin-1"))
-            there = {plain_name(name): text_of(value) for name, value in members.items()}
+            there = {plain_name(name): text_of(value) for name, value in _flat(members)}
             parts = (
                 next((there[name] for name in known if there.get(name) not in (None, "", "-")), "")
                 for known in NAMES.values()
