@@ -180,6 +180,31 @@ def test_a_cookie_that_looks_like_one_in_the_key_is_in_it(alike: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sent", "plain"),
+    [
+        ('x="; lang=en; y="', "lang=en"),
+        ('x="\\"; lang=en; y="', "lang=en"),
+        ("x=1, lang=evil", "x=1"),
+        ("x=1,Lang[]=evil", "x=1"),
+        ("x=1 lang = evil", "x=1"),
+        ('lang="en; z=1', "lang=en"),
+        ("x,lang=evil", "x=1"),
+    ],
+)
+def test_cookies_that_some_origins_read_in_another_way_are_in_the_key(sent: str, plain: str) -> None:
+    by = spec("{cookies: [s_id, lang]}")
+    assert key(headers=(("cookie", sent),), by=by) != key(headers=(("cookie", plain),), by=by)
+    assert key(headers=(("cookie", sent),), by=by) != key(headers=(("cookie", f"{sent}; z=2"),), by=by)
+
+
+def test_cookies_with_odd_values_that_hide_nothing_are_in_no_key() -> None:
+    by = spec("{cookies: [s_id, lang]}")
+    plain = key(headers=(("cookie", "lang=en"),), by=by)
+    for other in ('x={"a": 1, "b": 2}', "x=a b, c", 'x="language"'):
+        assert key(headers=(("cookie", f"{other}; lang=en"),), by=by) == plain
+
+
+@pytest.mark.parametrize(
     ("authority", "unusual"),
     [
         *(("example.com", False), ("example.com:8080", False), ("Example.com", True), ("example.com:80", True)),

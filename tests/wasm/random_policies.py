@@ -35,8 +35,9 @@ ODD_NAMES: Final = (
 )
 VALUES: Final = ("=1", "=2", "", "=", "=caf\xc3\xa9")
 COOKIE_NAMES: Final = (*COOKIES, "session", "Side")
+ODD_COOKIE_VALUES: Final = ("=x y", '="', "=x, lang=1", '="a b"', "=1 sid=2", "=\\")
 ODD_COOKIE_NAMES: Final = ("Sid", "SID", "s[]", "s.", "la%6eg", "sid ", "lang[x]", "s.id", "\xe9", "[")
-COOKIE_VALUES: Final = ("=1", "=x y", "=", "=a=b", "=\xe9", "")
+COOKIE_VALUES: Final = ("=1", "=", "=a=b", "=\xe9", "")
 RETARGETING_FIELDS: Final = (
     *(("x-forwarded-port", "443"), ("x-forwarded-host", "cdn.example.com"), ("x-original-url", ""), ("x-host", "\xe9")),
 )
@@ -283,9 +284,11 @@ class Maker:
 
     def _cookies(self) -> str:
         if self._chance(0.1):
-            return self._text(("", ";", "=", "sid", ";;sid=1", "\tsid= 1 ;sid=2", "lang;sid"))
-        names = (*COOKIE_NAMES, *ODD_COOKIE_NAMES) if not self._tame and self._chance(0.2) else COOKIE_NAMES
-        pairs = [self._text(names) + self._text(COOKIE_VALUES) for _ in range(self._random.randint(1, 4))]
+            return self._text(("", ";", "=", "sid", ";;sid=1", "\tsid=1;sid=2", "lang;sid"))
+        names, values = COOKIE_NAMES, COOKIE_VALUES
+        if not self._tame and self._chance(0.2):
+            names, values = (*names, *ODD_COOKIE_NAMES), (*values, *ODD_COOKIE_VALUES)
+        pairs = [self._text(names) + self._text(values) for _ in range(self._random.randint(1, 4))]
         return self._text(("; ", ";", ";  ")).join(pairs)
 
     def _odd_field(self) -> tuple[str, str]:

@@ -210,6 +210,8 @@ fn cookie(name: []const u8, request: *const fields.View, out: *Writer, text: *Wr
         var pieces = mem.split(request.fields[found].value, ';');
         while (pieces.next()) |whole| {
             const piece = mem.trimStart(whole);
+            // Some origins see other cookies in it.
+            for (piece) |byte| if (byte <= ' ' or byte == '"' or byte == ',') return error.Unknown;
             const called = nameOf(piece);
             if (!mem.equal(called, name)) {
                 if (alike(called, name)) return error.Unknown;

@@ -17,11 +17,13 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from meshcache.engine.cookies import said_by_cookies
+from meshcache.engine.material import join
 from meshcache.engine.pools import DIGEST_BYTES, pool_of
 from meshcache.engine.query import normalised_query
 from meshcache.message import split_authority
 from meshcache.policy.shares import pool_id
-from meshcache.rfc.spelling import parameter, spellings, with_lookalikes
+from meshcache.rfc.spelling import spellings, with_lookalikes
 from meshcache.rfc.vary import selecting_values
 
 if TYPE_CHECKING:
@@ -152,29 +154,10 @@ def _extra(request: Request, spec: KeySpec, border: tuple[bytes, ...]) -> tuple[
     if spec.headers:
         extra += [_present(value) for _, value in selecting_values(spec.headers, headers)]
     if spec.cookies:
-        extra += _cookies(headers, spec.cookies)
+        extra += said_by_cookies(headers, spec.cookies)
     if said:
-        extra.append(_join(part.encode("latin-1", "replace") for pair in said for part in pair))
+        extra.append(join(part.encode("latin-1", "replace") for pair in said for part in pair))
     return tuple(extra)
-
-
-def _cookies(headers: Headers, names: tuple[str, ...]) -> list[bytes]:
-    """What the cookies of these names say, and those that an origin may take for one of them."""
-    jar: dict[str, list[bytes]] = {}
-    others: dict[str, list[bytes]] = {}
-    for name, value in headers.cookies():
-        if name in names:
-            jar.setdefault(name, []).append(value.encode("latin-1", "replace"))
-        else:
-            others.setdefault(parameter(name), []).extend(text.encode("latin-1", "replace") for text in (name, value))
-    said = [_join(jar.get(name, ())) for name in names]
-    if others:
-        for place, name in enumerate(names):
-            alike = others.get(parameter(name))
-            if alike:
-                # What is joined begins with a digit, if it is not empty.
-                said[place] += b"\0" + _join(alike)
-    return said
 
 
 def _make_key(
@@ -188,7 +171,7 @@ def _make_key(
 ) -> CacheKey:
     first, first_of_resource, marks, pool = _first_parts(spec, namespace, revision, scheme, authority)
     target = _target(path, spec)
-    material = first + target + _join((*extra, *marks))
+    material = first + target + join((*extra, *marks))
     resource = _resource_id(first_of_resource, target)
     return CacheKey(blake2b(material, digest_size=DIGEST_BYTES).digest() + pool, resource, material)
 
@@ -204,7 +187,7 @@ def _make_choice(
 ) -> tuple[CacheKey, Selection]:
     neutral, first_of_resource, marks, _ = _first_parts(spec, b"", revision, scheme, authority)
     target = _target(path, spec)
-    rest = target + _join((*extra, *marks))
+    rest = target + join((*extra, *marks))
     chosen = choice.choose(neutral + rest)
     first, _, _, pool = _first_parts(spec, chosen.namespace, revision, scheme, authority)
     material = first + rest
@@ -225,13 +208,13 @@ def _first_parts(
     # `example.com.` is the same host and one resource. But a browser takes the two for different origins, and the links
     # in an answer may repeat what was asked for.
     marks = (b".",) if spec.host and is_absolute(authority) else ()
-    first = material_head(spec, namespace) + _join(encoded)
+    first = material_head(spec, namespace) + join(encoded)
     return first, _first_of_resource(host), marks, pool_id(namespace)
 
 
 def material_head(spec: KeySpec, namespace: bytes) -> bytes:
     """What every material under `spec` begins with in `namespace`: all before the revision."""
-    return _join((FORMAT, spec.fingerprint, namespace))
+    return join((FORMAT, spec.fingerprint, namespace))
 
 
 _MEMO_LONGEST = 512
@@ -254,7 +237,7 @@ class KeyParts(NamedTuple):
     def resource(self) -> bytes:
         """The resource id, as in `CacheKey`."""
         target, query = (part.encode("latin-1", "replace") for part in (self.target, self.query))
-        return _resource_id(_first_of_resource(self.host), _join((target, query)))
+        return _resource_id(_first_of_resource(self.host), join((target, query)))
 
 
 def key_parts(material: bytes) -> KeyParts | None:
@@ -291,7 +274,7 @@ def variant_key(storage: bytes, selecting: Sequence[tuple[str, str | None]]) -> 
     for name, value in selecting:
         parts.append(name.encode("latin-1"))
         parts.append(_present(value))
-    return blake2b(_join(parts), digest_size=DIGEST_BYTES).digest() + pool_of(storage)
+    return blake2b(join(parts), digest_size=DIGEST_BYTES).digest() + pool_of(storage)
 
 
 def part_key(storage: bytes) -> bytes:
@@ -352,13 +335,13 @@ def _target(path: str, spec: KeySpec) -> bytes:
     if mark and not query:
         # An empty query is another URI than none (RFC 3986 section 6.2.3).
         target = path
-    return _join((target.encode("latin-1", "replace"), normalised_query(query, spec).encode("latin-1", "replace")))
+    return join((target.encode("latin-1", "replace"), normalised_query(query, spec).encode("latin-1", "replace")))
 
 
 @lru_cache(maxsize=512)
 def _first_of_resource(host: str) -> bytes:
     # The scheme does not tell resources apart for invalidation: a POST over https must reach what http stored.
-    return _join((b"r1", host.encode("latin-1", "replace")))
+    return join((b"r1", host.encode("latin-1", "replace")))
 
 
 def _resource_id(first: bytes, target: bytes) -> bytes:
@@ -368,7 +351,3 @@ def _resource_id(first: bytes, target: bytes) -> bytes:
 def _present(value: str | None) -> bytes:
     """An absent field is not an empty one."""
     return b"-" if value is None else b"+" + value.encode("latin-1", "replace")
-
-
-def _join(parts: Iterable[bytes]) -> bytes:
-    return b"".join([b"%d:%b" % (len(part), part) for part in parts])
