@@ -50,7 +50,7 @@ lint: $(VENV)/.dev filter ## ruff, mypy --strict, zig fmt
 zig-test: $(VENV)/.dev ## the filter's own tests, in Zig
 	$(BIN)/python -m pytest tests/wasm/test_zig.py $(PYTEST_ARGS)
 
-unit: $(VENV)/.dev filter ## the fast tests only, about a minute: no Envoy, no store server, no sidecar process
+unit: $(VENV)/.dev filter ## the fast tests only, a minute or two: no Envoy, no store server, no sidecar process
 	$(BIN)/python -m pytest -m "not e2e and not slow" --hypothesis-profile=quick $(PYTEST_ARGS)
 
 conformance: $(VENV)/.dev filter ## http-cache-tests through Envoy (TARGET=meshcache|meshcache-no-wasm|compare|proxy|envoy-cache, SUITE=checkout, LISTED=docs/conformance.md, RESULTS=file.json)

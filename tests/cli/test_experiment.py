@@ -135,6 +135,13 @@ def test_what_a_verdict_waits_for_is_said() -> None:
     assert "waits for  a difference in hitRatio that is beyond doubt" in told(shown())
 
 
+def test_nothing_is_said_of_a_split_without_units() -> None:
+    found = msgspec.structs.replace(shown(), p_value=1.0)
+    assert "split      is as planned (p = 1)" in told(found)
+    nobody = tuple(msgspec.structs.replace(arm, units=0) for arm in found.arms)
+    assert "as planned" not in told(msgspec.structs.replace(found, arms=nobody))
+
+
 def test_a_decision_is_shown_with_what_it_was_made_by() -> None:
     found = shown(latency=Estimate(True, 0.05, 0.04, 0.25, 0.22, inf))
     text = told(found)

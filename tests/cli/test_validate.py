@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -176,3 +177,14 @@ def test_json_says_how_many_errors_are_left_out(capsys: pytest.CaptureFixture[st
     status, out, _ = run(capsys, "validate", "--json", str(tmp_path))
     found = json.loads(out)
     assert (status, len(found["errors"]), found["more"]) == (1, 100, 52)
+
+
+def test_standard_input(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sound = (SHIPPED / "ttl-only.yaml").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(sound)))
+    assert run(capsys, "validate", "-")[:2] == (0, "ok: 1 document in 1 file: 1 policy, 0 routes, 0 experiments\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(BAD.encode())))
+    assert run(capsys, "validate", "-")[2].startswith("-:6:13: spec.freshness.maxTtl: ")
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(capsys, "validate", "-") == (1, "", "-: standard input is closed\n")

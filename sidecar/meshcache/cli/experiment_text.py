@@ -49,7 +49,7 @@ def told(found: ExperimentView) -> str:
     if found.estimates:
         head = ("metric", "", "candidate", "against", "change", "certain to be within", "allowed", "state")
         lines += ["", *table([head, *(_estimate(one) for one in found.estimates)])]
-    if found.p_value is not None:
+    if found.p_value is not None and any(arm.units for arm in found.arms):
         split = "is not the planned one" if found.mismatch else "is as planned"
         lines += ["", f"split      {split} (p = {found.p_value:.3g})"]
     lines += [f"waits for  {sentence}" for sentence in found.missing]

@@ -31,7 +31,13 @@ def explain(
         str, typer.Option("--url", metavar="URL", callback=in_utf8, help="The request's URL, with host, as for `curl`.")
     ],
     policies: Annotated[
-        Path, typer.Option("--policies", metavar="PATH", parser=a_path, help="Folder of policy files, or one file.")
+        Path,
+        typer.Option(
+            "--policies",
+            metavar="PATH",
+            parser=a_path,
+            help="Folder of policy files, or one file, or `-`: standard input.",
+        ),
     ] = Path("policies"),
     method: Annotated[str, typer.Option("--method", "-X", metavar="METHOD", help="The request's method.")] = "GET",
     header: Annotated[
@@ -97,7 +103,9 @@ def explain(
     secret = assignment_secret(data) if data is not None else b""
     request = _request(url, method, header or [], Peer(source, mtls or bool(peer), peer), claim or [], cluster)
     try:
-        documents = read_files([policies]) if policies.is_file() else FolderSource(policies).read()
+        documents = (
+            read_files([policies]) if policies.is_file() or str(policies) == "-" else FolderSource(policies).read()
+        )
         links = _links(data) if data is not None else None
         snapshot = compile_documents(documents, generation=0, secret=secret, links=links)
     except PolicyErrors as refused:

@@ -20,7 +20,9 @@ def validate(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="PATH", parser=a_path, help="Policy files, or folders of them; `policies` when none is given."
+            metavar="PATH",
+            parser=a_path,
+            help="Policy files, or folders of them; `-`: standard input; `policies` when none is given.",
         ),
     ] = None,
     refresh_cluster: Annotated[

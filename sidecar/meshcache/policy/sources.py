@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import stat
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,9 @@ _SETTLE_TRIES = 6
 
 
 def read_files(paths: Iterable[str | Path]) -> Documents:
-    """The policy files at `paths`: folders stand for the `*.yaml` and `*.yml` in them. Nothing is raised: what cannot
-    be read is among the `problems` of the result."""
+    """The policy files at `paths`: folders stand for the `*.yaml` and `*.yml` in them, `-` for standard input. Nothing
+    is raised: what cannot be read is among the `problems` of the result.
+    """
     problems: list[PolicyError] = []
     names: dict[str, None] = {}
     for path in map(Path, paths):
@@ -44,7 +46,7 @@ def read_files(paths: Iterable[str | Path]) -> Documents:
         names = {}
     files: list[tuple[str, str]] = []
     for name in names:
-        found = _read(name)
+        found = _read_standard_input() if name == "-" and not Path(name).exists() else _read(name)
         if isinstance(found, PolicyError):
             problems.append(found)
         else:
@@ -80,6 +82,19 @@ def _read(name: str) -> str | PolicyError:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         return _unreadable(name, error)
+    return _text(name, data)
+
+
+def _read_standard_input() -> str | PolicyError:
+    if sys.stdin is None:
+        return PolicyError("-", 0, 0, "", "standard input is closed")
+    try:
+        return _text("-", sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
+    except OSError as error:
+        return _unreadable("-", error)
+
+
+def _text(name: str, data: bytes) -> str | PolicyError:
     if len(data) > MAX_FILE_BYTES:
         return PolicyError(name, 0, 0, "", f"larger than {MAX_FILE_BYTES} bytes")
     try:
