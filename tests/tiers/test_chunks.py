@@ -357,6 +357,49 @@ class Gated(Troubled):
         return True
 
 
+async def test_readers_wait_for_each_other_as_long_as_the_tier_answers() -> None:
+    hooks, tier = CountingHooks(), Reading(WARM)
+    store = Bodies({WARM: GuardedTier(tier, hooks)}, hooks, time.monotonic)._chunks
+    # Together they take more than twice as long as one of them waits for a tier that gives nothing.
+    tier.delay = 0.05
+    chunks = await asyncio.gather(*(store.fetch(WARM, tier.names[0], b"", 1.0) for _ in range(50)))
+    assert set(chunks) == {tier.chunk}
+    assert tier.most_under_way <= 8
+    await store.close()
+
+
+async def test_nobody_waits_for_his_turn_at_a_tier_that_hangs() -> None:
+    hooks, tier = CountingHooks(), Reading(WARM)
+    store = Bodies({WARM: GuardedTier(tier, hooks)}, hooks, time.monotonic)._chunks
+    tier.delay = 60.0
+    ends = await asyncio.gather(*(store.fetch(WARM, name, b"", 0.5) for name in tier.names), return_exceptions=True)
+    assert {type(end) for end in ends} == {BodyLostError}
+    assert set(tier.asked) <= set(tier.names[:8]), "the others have given it up together with these"
+    await store.close()
+
+
+class Reading(Troubled):
+    """Has one chunk, and gives one after the other."""
+
+    def __init__(self, name: TierName) -> None:
+        super().__init__(name)
+        self.chunk = b"c" * 1000
+        self.names = [name_of(self.chunk), *(name_of(bytes([number])) for number in range(30))]
+        self.asked: list[bytes] = []
+        self._lock = asyncio.Lock()
+
+    async def fetch(self, digest: bytes, *_: object) -> bytes | None:
+        self.asked.append(digest)
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            async with self._lock:
+                await asyncio.sleep(self.delay)
+        finally:
+            self.under_way -= 1
+        return self.chunk
+
+
 async def test_a_body_that_waits_for_its_turn_can_be_dropped() -> None:
     bodies, _, budget = troubled(delay=60.0)
     spools = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from functools import partial
 from itertools import count
@@ -30,12 +31,17 @@ if TYPE_CHECKING:
 OUTLIVES: Final = 120.0
 """Seconds by which chunks outlive their record: an answer that begins at its end can still be sent."""
 PATIENCE: Final = 3.0
-"""Seconds for which a chunk is tried for in the middle of an answer: a tier that is slow for once must not break it."""
+"""Seconds for which a chunk is tried for in the middle of an answer: a tier that is slow for once must not break it.
+
+Nor must one that has many to answer: as long as it gives chunks, those who wait for theirs go on waiting.
+"""
 _PAUSE: Final = 0.05
 _MOST_WRITING: Final = 16
 """Chunks that are written to one tier at the same time. Each has its deadline from then on: were it to count while
 those of other bodies are written, many bodies at once would make a tier that works look like one that fails. Bodies
 that began first go first: of more than a tier can take, some are stored then, where otherwise all would fall behind."""
+_MOST_READING: Final = 8
+"""The same for reading; look-ups wait behind these few only."""
 _MOST_COPYING: Final = 4
 """Bodies that are copied from one tier to another at the same time."""
 
@@ -60,6 +66,9 @@ class ChunkStore:
         self._threads = threads("chunks", 2)
         self._copying: set[tuple[TierName, bytes]] = set()
         self._turns = {name: Turns(_MOST_WRITING) for name in lower}
+        self._reading = {name: Turns(_MOST_READING) for name in lower}
+        # When each was last seen to answer.
+        self._answered = dict.fromkeys(lower, -math.inf)
         self._ranks = count()
 
     def rank(self) -> int:
@@ -142,16 +151,13 @@ class ChunkStore:
                 with contextlib.suppress(BodyLostError):
                     return await self.fetch(other, wanted, owner, patience)
             return await self.fetch(last, wanted, owner, patience)
-        until = self._clock() + patience
-        while True:
-            left = until - self._clock()
-            found = await lower.read(partial(self._verified, lower.tier, wanted, owner), left)
-            if found is not None:
-                break
-            if left <= _PAUSE:
-                raise BodyLostError("the tier does not answer")
-            await asyncio.sleep(_PAUSE)
-        chunk, sound = found
+        turns, asked = self._reading[name], self._clock()
+        await turns.take(0)
+        try:
+            until = max(asked, self._answered[name]) + patience
+            chunk, sound = await self._tried(lower, wanted, owner, until)
+        finally:
+            turns.give()
         if chunk is None:
             self._hooks.chunks(name, "missing")
             raise BodyLostError("a chunk is gone")
@@ -162,6 +168,15 @@ class ChunkStore:
             raise BodyLostError("a chunk is not what it was")
         self._hooks.chunks(name, "read")
         return chunk
+
+    async def _tried(self, lower: GuardedTier, wanted: bytes, owner: bytes, until: float) -> tuple[bytes | None, bool]:
+        while (left := until - self._clock()) > _PAUSE:
+            found = await lower.read(partial(self._verified, lower.tier, wanted, owner), left)
+            if found is not None:
+                self._answered[lower.name] = self._clock()
+                return found
+            await asyncio.sleep(_PAUSE)
+        raise BodyLostError("the tier does not answer")
 
     async def drop(self, stored: StoredResponse) -> None:
         """Forget the chunks of `stored` in all tiers, if nothing else can have a part in them."""
