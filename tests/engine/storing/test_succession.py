@@ -105,6 +105,76 @@ async def test_not_in_the_store_of_several_workers_either(tmp_path: Path) -> Non
         assert (await rig.get()).body == b"new"
 
 
+VARIED = {"vary": "accept-language"}
+
+
+@pytest.mark.parametrize(("old", "new"), [({}, VARIED), (VARIED, {})], ids=["new one varies", "old one varies"])
+async def test_nor_where_but_one_of_them_varies(tmp_path: Path, old: dict[str, str], new: dict[str, str]) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"old", headers=old)
+        slow = await sent(rig, accept_language="en")
+        rig.clock.pass_by(1)
+        rig.origin.says("/a", b"new", headers=new)
+        await (await sent(rig, accept_language="en")).finish()
+        await slow.finish()
+        assert rig.meter.stores == ["stored", "older"]
+        await rig.settle()
+        for in_memory in (True, False):
+            if not in_memory:
+                rig.forget_memory()
+            assert (await rig.get("/a", {"accept-language": "en"})).body == b"new"
+
+
+async def test_what_varies_for_others_and_came_meanwhile_stays(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"old")
+        slow = await sent(rig, accept_language="en")
+        rig.clock.pass_by(1)
+        rig.origin.says("/a", b"german", headers=VARIED)
+        await (await sent(rig, accept_language="de")).finish()
+        await slow.finish()
+        assert rig.meter.stores == ["stored", "older"]
+        assert (await rig.get("/a", {"accept-language": "de"})).body == b"german"
+
+
+async def test_a_variant_that_was_replaced_meanwhile_is_no_list_to_be_replaced(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"first", headers=VARIED)
+        await rig.get("/a", {"accept-language": "en"})
+        rig.clock.pass_by(100)
+        rig.origin.says("/a", b"old")
+        slow = await sent(rig, accept_language="en", cache_control="no-cache")
+        rig.clock.pass_by(1)
+        rig.origin.says("/a", b"new", headers=VARIED)
+        await (await sent(rig, accept_language="en", cache_control="no-cache")).finish()
+        await slow.finish()
+        assert (await rig.get("/a", {"accept-language": "en"})).body == b"new"
+
+
+async def test_an_answer_for_all_still_replaces_variants_that_were_known(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        for language in ("en", "de"):
+            rig.origin.says("/a", language.encode(), headers=VARIED)
+            await rig.get("/a", {"accept-language": language})
+        rig.clock.pass_by(1)
+        rig.origin.says("/a", b"for all")
+        await rig.get("/a", {"accept-language": "en", "cache-control": "no-cache"})
+        for language in ("en", "de", "fr"):
+            assert (await rig.get("/a", {"accept-language": language})).body == b"for all"
+
+
+async def test_variants_that_come_together_are_all_listed(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"by language", headers=VARIED)
+        one = await sent(rig, accept_language="en", accept="a/b")
+        rig.origin.says("/a", b"by type", headers={"vary": "accept"})
+        two = await sent(rig, accept_language="de", accept="c/d")
+        await one.finish()
+        await two.finish()
+        assert (await rig.get("/a", {"accept-language": "en", "accept": "x/y"})).body == b"by language"
+        assert (await rig.get("/a", {"accept-language": "fr", "accept": "c/d"})).body == b"by type"
+
+
 async def test_a_newer_answer_replaces_an_older_one_however_slow_it_is(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN, workers=2) as rig:
         rig.origin.says("/a", b"old")

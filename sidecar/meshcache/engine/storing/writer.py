@@ -19,9 +19,9 @@ from meshcache.engine.ranges.parts import (
     completed,
     is_part,
 )
-from meshcache.engine.records import Entry, StoredResponse
+from meshcache.engine.records import Entry, StoredResponse, VariantIndex
 from meshcache.engine.storing.succession import SLOW_SECONDS, is_error, yields
-from meshcache.engine.variants import with_variant
+from meshcache.engine.variants import variant_keys, with_variant
 
 if TYPE_CHECKING:
     from meshcache.engine.judge import Judgement
@@ -61,6 +61,11 @@ class Writer:
     def _whole(self, target: Target, record: StoredResponse, judgement: Judgement, replacing: Candidate | None) -> str:
         """Store under the primary key, or under a variant's with the list of variants beside it."""
         held, known = (None, None) if replacing is None else (replacing.tier, replacing.stored)
+        entry = self._stack.hot(target.key.storage, target.key.resource, target.policy.tiers, self._clock())
+        now = None if entry is None or entry.record.key != record.key else entry.record
+        reason = None if now is None or now is known else self._overtaken(target, record, now, known)
+        if reason is not None:
+            return reason
         if not record.selecting:
             # It answers every request for the resource; older variants become unreachable with their list, which
             # it has to replace wherever that would be found first.
@@ -69,8 +74,31 @@ class Writer:
         storage = variant_key(target.key.storage, record.selecting)
         outcome = self._write(target, storage, record, judgement, held, known)
         if outcome == STORED:
-            self._list(target, record)
+            self._list(target, record, now)
         return outcome
+
+    def _overtaken(
+        self, target: Target, record: StoredResponse, now: Record, known: StoredResponse | None
+    ) -> NoStoreReason | None:
+        """Why `record` must not take the place of what is under the primary key `now`, or stand beside it.
+
+        Answers that vary and answers that do not may be under way together: the newer one counts, whichever it is.
+        `known` is what was known when the origin was asked.
+        """
+        freshness = target.policy.freshness
+        if isinstance(now, StoredResponse):
+            # Under one key, `_write` sees to it.
+            return yields(record, now, freshness, self._clock()) if record.selecting else None
+        if record.selecting:
+            return None
+        key, limits = target.key, target.policy.tiers
+        for storage, selecting in variant_keys(key, now, target.request.headers):
+            held = self._stack.hot(storage, key.resource, limits, self._clock())
+            variant = None if held is None else held.record
+            if isinstance(variant, StoredResponse) and (variant.key, variant.selecting) == (record.key, selecting):
+                return None if variant is known else yields(record, variant, freshness, self._clock())
+        # What has come in meanwhile is for others: which of the two is newer cannot be told.
+        return None if now == target.index else NoStoreReason.OLDER
 
     def _part(self, target: Target, part: StoredResponse, replacing: Candidate | None) -> str:
         """Store a part under a key of its own, where a look-up for the whole would lead to; the whole when it is that.
@@ -104,7 +132,7 @@ class Writer:
         held = None if replacing is None else replacing.tier
         outcome = self._write(target, place, merged, judgement, held if entry is None else TierName.HOT, base)
         if outcome == STORED and names:
-            self._list(target, merged)
+            self._list(target, merged, target.index)
         return outcome
 
     def _write(
@@ -139,10 +167,14 @@ class Writer:
     def _stays(self, record: StoredResponse, freshness: Freshness, held: StoredResponse) -> bool:
         return yields(record, held, freshness, self._clock()) is not None
 
-    def _list(self, target: Target, variant: StoredResponse) -> None:
-        """Have the list of the resource's variants say how to find `variant`, and what they can be purged by."""
-        index = with_variant(target.index, variant)
-        if index is target.index:
+    def _list(self, target: Target, variant: StoredResponse, now: Record | None) -> None:
+        """Have the list of the resource's variants say how to find `variant`, and what they can be purged by.
+
+        `now` is what memory has under the primary key. Another variant may have been listed since the look-up.
+        """
+        known = now if isinstance(now, VariantIndex) else target.index
+        index = with_variant(known, variant)
+        if index is known:
             return
         tiers = tiers_of(target, TierName.HOT)
         expires_in = _longest_residence(target.policy)
