@@ -1,4 +1,4 @@
-"""What the filter asks for when new keys follow one another: what comes again, and as much as hits pay for."""
+"""What the filter asks for when new keys follow one another: what comes again, and as much as first hits pay for."""
 
 from __future__ import annotations
 
@@ -37,6 +37,12 @@ def test_hits_pay_for_what_is_new(crawled: World) -> None:
     for number in range(3):
         assert crawled.get(f"/crawled/{number}").reply is not None
     assert [crawled.get(f"/new/{number}").ask is not None for number in range(5)] == [True, True, True, False, False]
+
+
+def test_what_is_hot_does_not_pay_for_what_nobody_wants_again(crawled: World) -> None:
+    for _ in range(5):
+        assert crawled.get("/crawled/7").reply is not None
+    assert [crawled.get(f"/new/{number}").ask is not None for number in range(3)] == [True, False, False]
 
 
 def test_head_is_asked_for_by_nobody_and_costs_nothing(crawled: World) -> None:

@@ -1,11 +1,11 @@
 //! Which misses are worth asking for at once, and which only when the same comes again.
 //!
 //! To ask costs: a proof, what may be kept, a copy of the answer, and something that has to go for it. It is worth that
-//! where answers are asked for again, so hits pay for it: as long as there is a hit for each answer that was asked for, or
-//! nearly, everything is. Where one new key follows the other, as when a crawler goes by, only what has been seen lately
-//! is (a doorkeeper, as of TinyLFU: Einziger, Friedman and Manes 2017, section 3.4.2).
+//! where answers are asked for again, so the first hit of each pays for it: as long as each has one, or nearly, everything
+//! is. Where one new key follows the other, as when a crawler goes by or in the long tail of what is asked for, only what has
+//! been seen lately is (a doorkeeper, as of TinyLFU: Einziger, Friedman and Manes 2017, section 3.4.2).
 
-/// Answers of a pool that are asked for ahead of the hits that pay for them.
+/// Answers of a pool that are asked for ahead of the first hits that pay for them.
 pub const allowance = 1024;
 /// Pools that are told apart.
 const pools = 256;
@@ -33,7 +33,7 @@ pub const Admission = struct {
         return false;
     }
 
-    /// A hit was answered.
+    /// What is stored was given for the first time, or what was asked for could not be.
     pub fn pay(self: *Admission, pool: u16) void {
         self.owed[pool % pools] -|= 1;
     }

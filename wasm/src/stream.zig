@@ -240,12 +240,13 @@ fn reply(id: u32, found: *const decide.LookUp, hit: *const store_file.Hit, stale
     };
     const made = answer.compose(hit, &view, &told, now.milliseconds, &worker.room) orelse return .go_on;
     if (!abi.respond(made.status, details, made.pairs, made.body)) return .go_on;
-    if (routes_add or look_again or hit.entry.flags & answer.given == 0) {
+    const first = hit.entry.flags & answer.given == 0;
+    if (routes_add or look_again or first) {
         if (worker.streams.answer(id, made.pairs, now.milliseconds) != null) hit.entry.flags |= answer.given;
     }
     // The answer comes past the filters behind this one, and Envoy would make ext_proc for it.
     if (!worker.settings.header) _ = abi.setProperty(skip_state, "1");
-    worker.admission.pay(found.pool);
+    if (first) worker.admission.pay(found.pool);
     const sent = if (equal(view.method.?, "HEAD")) 0 else made.body.len;
     table.countPlain(place, .{
         .stale = stale,
