@@ -61,42 +61,53 @@ class Writer:
     def _whole(self, target: Target, record: StoredResponse, judgement: Judgement, replacing: Candidate | None) -> str:
         """Store under the primary key, or under a variant's with the list of variants beside it."""
         held, known = (None, None) if replacing is None else (replacing.tier, replacing.stored)
-        entry = self._stack.hot(target.key.storage, target.key.resource, target.policy.tiers, self._clock())
-        now = None if entry is None or entry.record.key != record.key else entry.record
-        reason = None if now is None or now is known else self._overtaken(target, record, now, known)
+        now = self._in_memory(target, target.key.storage, record)
+        reason = self._overtaken(target, record, now, known)
         if reason is not None:
             return reason
         if not record.selecting:
             # It answers every request for the resource; older variants become unreachable with their list, which
             # it has to replace wherever that would be found first.
             tier = held if target.index is None else TierName.HOT
-            return self._write(target, target.key.storage, record, judgement, tier, known)
+            return self._write(target, target.key.storage, record, judgement, tier)
         storage = variant_key(target.key.storage, record.selecting)
-        outcome = self._write(target, storage, record, judgement, held, known)
+        reason = self._yields(target, record, self._in_memory(target, storage, record), known)
+        if reason is not None:
+            return reason
+        outcome = self._write(target, storage, record, judgement, held)
         if outcome == STORED:
             self._list(target, record, now)
         return outcome
 
-    def _overtaken(
-        self, target: Target, record: StoredResponse, now: Record, known: StoredResponse | None
+    def _in_memory(self, target: Target, storage: bytes, record: StoredResponse) -> Record | None:
+        """What memory has under the key `storage` that is of the same key as `record`."""
+        entry = self._stack.hot(storage, target.key.resource, target.policy.tiers, self._clock())
+        return None if entry is None or entry.record.key != record.key else entry.record
+
+    def _yields(
+        self, target: Target, record: StoredResponse, held: Record | None, known: StoredResponse | None
     ) -> NoStoreReason | None:
-        """Why `record` must not take the place of what is under the primary key `now`, or stand beside it.
+        """Why `record` must not take the place of the answer that is `held`, or stand beside it.
+
+        What was `known` when the origin was asked gives way; anything else that is stored by now has come in meanwhile.
+        """
+        if held is known or not isinstance(held, StoredResponse):
+            return None
+        return yields(record, held, target.policy.freshness, self._clock())
+
+    def _overtaken(
+        self, target: Target, record: StoredResponse, now: Record | None, known: StoredResponse | None
+    ) -> NoStoreReason | None:
+        """The same for what is under the primary key `now`, be it the list of variants.
 
         Answers that vary and answers that do not may be under way together: the newer one counts, whichever it is.
-        `known` is what was known when the origin was asked.
         """
-        freshness = target.policy.freshness
-        if isinstance(now, StoredResponse):
-            # Under one key, `_write` sees to it.
-            return yields(record, now, freshness, self._clock()) if record.selecting else None
-        if record.selecting:
-            return None
-        key, limits = target.key, target.policy.tiers
-        for storage, selecting in variant_keys(key, now, target.request.headers):
-            held = self._stack.hot(storage, key.resource, limits, self._clock())
-            variant = None if held is None else held.record
-            if isinstance(variant, StoredResponse) and (variant.key, variant.selecting) == (record.key, selecting):
-                return None if variant is known else yields(record, variant, freshness, self._clock())
+        if record.selecting or not isinstance(now, VariantIndex):
+            return self._yields(target, record, now, known)
+        for storage, selecting in variant_keys(target.key, now, target.request.headers):
+            variant = self._in_memory(target, storage, record)
+            if isinstance(variant, StoredResponse) and variant.selecting == selecting:
+                return self._yields(target, record, variant, known)
         # What has come in meanwhile is for others: which of the two is newer cannot be told.
         return None if now == target.index else NoStoreReason.OLDER
 
@@ -129,8 +140,11 @@ class Writer:
             if base is not None:
                 self._stack.delete(place)
             return self._whole(target, merged, judgement, None)
+        reason = self._yields(target, merged, self._in_memory(target, place, merged), base)
+        if reason is not None:
+            return reason
         held = None if replacing is None else replacing.tier
-        outcome = self._write(target, place, merged, judgement, held if entry is None else TierName.HOT, base)
+        outcome = self._write(target, place, merged, judgement, held if entry is None else TierName.HOT)
         if outcome == STORED and names:
             self._list(target, merged, target.index)
         return outcome
@@ -142,20 +156,10 @@ class Writer:
         record: StoredResponse,
         judgement: Judgement,
         held: TierName | None,
-        replacing: StoredResponse | None,
     ) -> str:
-        """Write to the tiers that the caller has earned, and to where the key is `held` so far.
-
-        What `record` takes the place of was known when the origin was asked; anything else that is stored by now has
-        come in meanwhile.
-        """
+        """Write to the tiers that the caller has earned, and to where the key is `held` so far."""
         policy = target.policy
         now = record.response_time
-        stored = self._stack.hot(storage, target.key.resource, policy.tiers, self._clock())
-        if stored is not None and stored.record is not replacing and isinstance(stored.record, StoredResponse):
-            reason = yields(record, stored.record, policy.freshness, self._clock())
-            if reason is not None and stored.record.key == record.key:
-                return reason
         tiers = tiers_of(target, held)
         entry = entry_of(target, storage, record, tiers, now, of_use(judgement, policy, now), judgement)
         if is_error(record.status) or self._clock() - record.request_time > SLOW_SECONDS:
