@@ -1,4 +1,5 @@
 import pytest
+from explaining import explaining
 from running import make_place
 
 
@@ -8,3 +9,8 @@ def place():
     with folder:
         yield made
         made.close()
+
+
+@pytest.fixture
+def explain(capsys):
+    return explaining(capsys)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from explaining import SHIPPED, URL, Explain
 
-from meshcache.cli import main
 from meshcache.experiment.overlay import Overlay, Phase
 from meshcache.extproc.status import ExperimentStatus
 from meshcache.message import Headers, Request, Token
@@ -18,24 +17,6 @@ from meshcache.policy.documents import Documents
 from meshcache.policy.sources import read_files
 from meshcache.tiers.link_table import LinkTable
 from meshcache.tiers.signing import Keyring
-
-Explain = Callable[..., tuple[int, str, str]]
-
-SHIPPED = Path(__file__).parents[2] / "policies"
-
-
-@pytest.fixture
-def explain(capsys: pytest.CaptureFixture[str]) -> Explain:
-    def run(*arguments: str, policies: Path = SHIPPED) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["explain", "--policies", str(policies), *arguments])
-        output = capsys.readouterr()
-        return int(ended.value.code or 0), output.out, output.err
-
-    return run
-
-
-URL = ("--url", "http://localhost:10000/v1/images/7?x=1&utm_source=y")
 
 
 def test_a_forced_arm_and_a_score(explain: Explain) -> None:

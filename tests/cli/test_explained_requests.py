@@ -3,30 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from meshcache.cli import main
-
-Explain = Callable[..., tuple[int, str, str]]
-
-SHIPPED = Path(__file__).parents[2] / "policies"
-
-
-@pytest.fixture
-def explain(capsys: pytest.CaptureFixture[str]) -> Explain:
-    def run(*arguments: str, policies: Path = SHIPPED) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["explain", "--policies", str(policies), *arguments])
-        output = capsys.readouterr()
-        return int(ended.value.code or 0), output.out, output.err
-
-    return run
-
-
-URL = ("--url", "http://localhost:10000/v1/images/7?x=1&utm_source=y")
+from explaining import URL, Explain
 
 
 def test_one_file_of_policies(explain: Explain, tmp_path: Path) -> None:

@@ -28,3 +28,11 @@ def make_world(filter_module: Path) -> Callable[..., World]:
         return World(filter_module, compiled(policies() if text is None else text))
 
     return make
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """One worker that has the plan."""
+    world = make_world()
+    world.add_worker()
+    return world

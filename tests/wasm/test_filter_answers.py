@@ -14,14 +14,6 @@ from proxy_wasm import Stream
 Make = Callable[..., World]
 
 
-@pytest.fixture
-def world(make_world: Make) -> World:
-    """One worker that has the plan."""
-    world = make_world()
-    world.add_worker()
-    return world
-
-
 def test_the_second_request_is_answered(world: World) -> None:
     first = world.get("/a")
     assert first.ask is not None

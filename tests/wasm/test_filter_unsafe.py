@@ -12,14 +12,6 @@ from hot_filter.world import Life
 Make = Callable[..., World]
 
 
-@pytest.fixture
-def world(make_world: Make) -> World:
-    """One worker that has the plan."""
-    world = make_world()
-    world.add_worker()
-    return world
-
-
 @pytest.mark.parametrize(
     "fields",
     [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from hot_filter import World
@@ -15,10 +13,8 @@ TYPE = (b"content-type", b"text/html")
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    """One worker that has the plan, in an Envoy whose route adds `ADDED`."""
-    world = make_world()
-    world.add_worker()
+def world(world: World) -> World:
+    """The same in an Envoy whose route adds `ADDED`."""
     world.envoy.added_by_route = list(ADDED)
     return world
 
