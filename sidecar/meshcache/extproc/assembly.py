@@ -282,8 +282,11 @@ async def build(options: WorkerOptions, metrics: Metrics, log: FilteringBoundLog
     keyring = load_keys(options, log)
     board = Board(data / "board")
 
-    def on_breaker(tier: TierName, opened: bool) -> None:
-        log.warning("tier given up for a while" if opened else "tier in use again", tier=tier)
+    def on_breaker(tier: TierName, opened: bool, kind: str) -> None:
+        if opened:
+            log.warning("tier given up for a while", tier=tier, kind=kind)
+        else:
+            log.warning("tier in use again", tier=tier)
 
     meter = TierMeter(metrics, on_breaker)
     shares = Shares.of(options.hot_bytes, options.workers)

@@ -78,12 +78,15 @@ class PoolMeter:
 class TierMeter:
     """The tiers' `TierHooks` over this process's metrics; a tier that is given up or taken back is logged, once."""
 
-    def __init__(self, metrics: Metrics, on_breaker: Callable[[TierName, bool], None]) -> None:
+    def __init__(self, metrics: Metrics, on_breaker: Callable[[TierName, bool, str], None]) -> None:
+        """`on_breaker` is told of the tier, whether it is given up, and the kind of its newest error."""
         self._metrics = metrics
         self._on_breaker = on_breaker
+        self._kinds: dict[TierName, str] = {}
 
     def tier_error(self, tier: TierName, kind: str) -> None:
         """See `TierHooks`."""
+        self._kinds[tier] = str(kind)
         self._metrics.inc("tier_errors_total", (tier, kind))
 
     def entry_refused(self, tier: TierName, reason: str) -> None:
@@ -101,7 +104,7 @@ class TierMeter:
     def breaker(self, tier: TierName, opened: bool) -> None:
         """See `TierHooks`."""
         self._metrics.set("tier_breaker_open", (tier,), float(opened))
-        self._on_breaker(tier, opened)
+        self._on_breaker(tier, opened, self._kinds.get(tier, ""))
 
     def stage(self, stage: Stage, seconds: float) -> None:
         """See `TierHooks`."""

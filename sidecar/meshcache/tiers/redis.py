@@ -16,7 +16,7 @@ import random
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
@@ -24,7 +24,7 @@ from redis.exceptions import RedisError, ResponseError
 from meshcache.decisions import TierName
 from meshcache.engine.epochs import EPOCH_BYTES
 from meshcache.tiers.base import TierError, TierRead, Trouble
-from meshcache.tiers.redis_client import checked_url, translated
+from meshcache.tiers.redis_client import Pool, checked_url, is_replica, translated
 from meshcache.tiers.redis_words import ALL, PREFIX, combined_words, is_word, word_at, word_reads
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class RedisTier:
         self._socket_timeout = socket_timeout
         self._pod = pod
         try:
-            pool = BlockingConnectionPool.from_url(
+            self._pool = Pool.from_url(
                 url,
                 max_connections=_CONNECTIONS,
                 timeout=connect_timeout,
@@ -101,7 +101,7 @@ class RedisTier:
         except (ValueError, TypeError, OSError):
             # The library's message may quote the URL, and thereby the password.
             raise ValueError(f"{self.where}: not a usable store URL") from None
-        self._redis: Redis = Redis.from_pool(pool)
+        self._redis: Redis = Redis.from_pool(self._pool)
         self._owed: dict[bytes, int] = {}
         self._owes_all = 0
         self._numbers = 0
@@ -113,6 +113,8 @@ class RedisTier:
         """Check, for the start, that the store answers and lets us in. Raises `TierError` with a line for people."""
         try:
             await self._send([("PING",)])
+            # A server of a cluster answers a ping, too, but takes no command for keys of several slots.
+            await self._send([("MGET", ALL, PURGES, INVALIDATED)])
         except TierError as error:
             raise TierError(f"{self.where}: {error}", error.kind) from None
 
@@ -307,11 +309,16 @@ class RedisTier:
                     pipeline.execute_command(*command)
                 replies: list[Any] = await pipeline.execute(raise_on_error=False)
         except (RedisError, OSError, TimeoutError) as error:
-            raise translated(error) from None
+            raise self._told_as(error) from None
         for reply in replies:
             if isinstance(reply, Exception) and not _is_foreign(reply):
-                raise translated(reply) from None
+                raise self._told_as(reply) from None
         return replies
+
+    def _told_as(self, error: Exception) -> TierError:
+        if is_replica(error):
+            self._pool.give_up()
+        return translated(error)
 
 
 def fleet_generation(reply: object) -> int | None:

@@ -1,13 +1,19 @@
-"""What is told of the store that pods share: its address without secrets, and its errors as ours."""
+"""The client of the store that pods share: its connections, its address without secrets, and its errors as ours."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
+from redis.asyncio import BlockingConnectionPool
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    MasterDownError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -18,7 +24,33 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from meshcache.tiers.base import TierError, Trouble
 
+if TYPE_CHECKING:
+    from redis.asyncio.connection import AbstractConnection
+
 _SCHEMES = ("redis", "rediss", "unix")
+
+
+class Pool(BlockingConnectionPool):
+    """Connections that can be given up all at once, when the server they lead to is not the one to ask any more."""
+
+    def give_up(self) -> None:
+        """Whoever asks from now on gets a new connection: the address is looked up again."""
+        for connection in (*self._get_free_connections(), *self._get_in_use_connections()):
+            connection.mark_for_reconnect()  # type: ignore[no-untyped-call]  # the library's
+
+    async def ensure_connection(self, connection: AbstractConnection) -> None:
+        """See the library. The mark of one that is in use is minded by the library, when it is released."""
+        if connection.should_reconnect():  # type: ignore[no-untyped-call]  # the library's
+            await connection.disconnect(nowait=True)
+        await super().ensure_connection(connection)
+
+
+def is_replica(error: Exception) -> bool:
+    """Whether a server says by `error` that it is not the primary, which it was when the connection was made.
+
+    After a failover it keeps its clients' connections, while a name or a virtual address leads to another one.
+    """
+    return isinstance(error, (ReadOnlyError, MasterDownError))
 
 
 def checked_url(url: str) -> str:
@@ -50,6 +82,10 @@ def translated(error: Exception) -> TierError:
             return TierError("the store accepts no writes", Trouble.REFUSED)
         case OutOfMemoryError():
             return TierError("the store is full", Trouble.FULL)
+        case MasterDownError():
+            return TierError("the store is a replica without a primary", Trouble.UNREACHABLE)
+        case AskError() | ClusterDownError() | ClusterCrossSlotError():
+            return TierError("the store is part of a Redis Cluster, and a single server is needed", Trouble.PROTOCOL)
         case BusyLoadingError():
             return TierError("the store is loading its data", Trouble.UNREACHABLE)
         case RedisTimeoutError() | TimeoutError():
