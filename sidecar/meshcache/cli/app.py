@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperArgument, TyperGroup
 
 from meshcache import __version__
+from meshcache.observe.stderr import open_standard_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -149,6 +150,7 @@ def _told(error: typer.TyperException, path: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: status 0 when all is well, 1 for a failure, 2 for wrong usage."""
+    open_standard_streams()
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     asked = arguments[0]
     command = typer.main.get_command(build([asked] if asked in COMMANDS else COMMANDS))

@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 
 import structlog
+
+from meshcache.observe.stderr import LogStream
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
@@ -66,7 +68,8 @@ def log_format(wanted: str, stream: TextIO | None = None) -> Literal["json", "co
 
 def configure(level: str = "info", form: str = "json", stream: TextIO | None = None) -> None:
     """Set up logging for this process. `level` is one of `LEVELS`, `form` is `json`, `console` or `auto`."""
-    stream = stream or sys.stderr
+    # What the libraries need of a stream is there; the type that they ask for is of other streams.
+    out = cast("TextIO", LogStream(stream or sys.stderr))
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -77,18 +80,18 @@ def configure(level: str = "info", form: str = "json", stream: TextIO | None = N
         structlog.processors.UnicodeDecoder(),
         redact_event,
     ]
-    if log_format(form, stream) == "console":
-        last.append(structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=34))
+    if log_format(form, out) == "console":
+        last.append(structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=34))
     else:
         last += [structlog.processors.EventRenamer("message"), structlog.processors.JSONRenderer(sort_keys=False)]
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS.get(level, logging.INFO)),
         # One write for each line, so that the lines of several processes on one stderr do not mix.
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
