@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ class Pods:
         self._clock = clock
         self._held: dict[bytes, tuple[bytes, float]] = {}
         self._shunned: dict[bytes, float] = {}
+        self._answered: dict[bytes, float] = {}
         self.asked: Counter[bytes] = Counter()
 
     def lease(self, key: bytes, seconds: float) -> FleetLease | None:
@@ -27,7 +29,7 @@ class Pods:
             return None
         token = b"%d" % self.asked.total()
         self._held[key] = (token, self._clock.now + seconds)
-        return FleetLease(key, token)
+        return FleetLease(key, token, answered=self._clock.now - self._answered.get(key, -math.inf))
 
     async def acquire(self, key: bytes, seconds: float) -> FleetLease | None:
         await asyncio.sleep(0)
@@ -35,19 +37,23 @@ class Pods:
             return FleetLease(key, b"", shunned=True)
         return self.lease(key, seconds)
 
-    async def release(self, lease: FleetLease, *, shun: float = 0.0) -> None:
+    async def release(self, lease: FleetLease, *, shun: float = 0.0, answered: bool = False) -> None:
         if shun:
             self._shunned[lease.key] = self._clock.now + shun
         held = self._held.get(lease.key)
         if held is not None and held[0] == lease.token:
             del self._held[lease.key]
+            if answered:
+                self._answered[lease.key] = self._clock.now
 
 
 class PodLeases(Pods):
     """Those of one pod: `Leases` has no coroutines."""
 
-    def release(self, lease: FleetLease) -> None:  # type: ignore[override]
+    def release(self, lease: FleetLease, *, answered: bool = False) -> None:  # type: ignore[override]
         self._held.pop(lease.key, None)
+        if answered:
+            self._answered[lease.key] = self._clock.now
 
     def leased(self, key: bytes) -> bool:
         return key in self._held and self._clock.now < self._held[key][1]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import httpx
 from running_mesh import Mesh, eventually
-from scripted_origin import Asked, Wire, reply
+from scripted_origin import Asked, ScriptedOrigin, Wire, reply
 
 PATIENCE = 60.0
 
@@ -75,6 +76,32 @@ async def until_waiting(mesh: Mesh, number: int, within: float = 10.0) -> Callab
         await eventually(all_wait, within)
 
     return wait
+
+
+async def raced(meshes: Sequence[Mesh], origin: ScriptedOrigin, name: str, number: int) -> list[str]:
+    """The keys for which more than one request went to the origin, after many short races.
+
+    To each of `meshes` come six requests for a key, at any moment of the first one's way and just after it.
+    """
+    chance = random.Random(name)
+
+    async def quick(_asked: Asked, wire: Wire) -> None:
+        await asyncio.sleep(0.003)
+        await wire.send(reply(200, [("cache-control", "max-age=600")], b"once"))
+
+    async def later(mesh: Mesh, path: str) -> Got:
+        await asyncio.sleep(chance.uniform(0.0, 0.06))
+        return await ask(mesh.port, path)
+
+    async def race(path: str) -> None:
+        origin.script(path, quick)
+        answers = await asyncio.gather(*(later(mesh, path) for mesh in meshes for _ in range(6)))
+        assert {(one.status, one.body) for one in answers} == {(200, b"once")}
+
+    paths = [f"/{name}/{one}" for one in range(number)]
+    for at in range(0, number, 4):
+        await asyncio.gather(*map(race, paths[at : at + 4]))
+    return [path for path in paths if origin.count(path) != 1]
 
 
 def summary(answers: list[Got]) -> Counter[str]:

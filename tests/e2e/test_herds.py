@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 import pytest_asyncio
-from herds import SlowStep, Together, ask, herd, summary, until_waiting
+from herds import SlowStep, Together, ask, herd, raced, summary, until_waiting
 from policy_sets import policies
 from running_mesh import eventually
 from scripted_origin import chunk, head, reply
@@ -251,6 +251,10 @@ async def test_a_worker_is_killed_or_hangs_in_the_middle(start_mesh, origin, nam
     await mesh.stop()
 
 
+async def test_workers_that_look_while_an_answer_is_stored_find_it(pair, origin, name):
+    assert await raced([pair], origin, f"plain/{name}", 500) == []
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def pods(start_mesh, make_folder, valkey_server):
     """Two pods of one installation: a Valkey and the keys in common, and nothing else."""
@@ -280,6 +284,10 @@ async def test_one_request_for_the_fleet(pods, origin, name):
     assert {(one.status, one.body) for one in answers} == {(200, f"/{name} 1".encode())}
     assert step.times == 1
     assert max(one.seconds for one in answers) < NOT_WAITED
+
+
+async def test_pods_that_look_while_an_answer_is_stored_find_it(pods, origin, name):
+    assert await raced(pods, origin, name, 500) == []
 
 
 async def test_what_is_not_for_sharing_is_known_to_the_fleet(pods, origin, name):

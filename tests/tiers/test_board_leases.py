@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -47,6 +48,59 @@ def test_whether_a_lease_is_taken(boards: tuple[Board, Board], clock: Clock) -> 
     assert not two.leases.leased(key(1))
     one.leases.release(lease)
     assert not one.leases.leased(key(1))
+
+
+def test_who_takes_it_next_is_told_of_an_answer(boards: tuple[Board, Board], clock: Clock) -> None:
+    one, two = boards
+    lease = one.leases.lease(key(1), 5.0)
+    assert lease is not None
+    assert lease.answered == math.inf
+    one.leases.release(lease, answered=True)
+    assert not two.leases.leased(key(1))
+    clock.now += 0.5
+    told = two.leases.lease(key(1), 5.0)
+    assert told is not None
+    assert told.answered == 0.5
+    assert one.leases.lease(key(1), 5.0) is None
+    two.leases.release(told, answered=True)
+    clock.now += module.MARKED
+    later = one.leases.lease(key(1), 5.0)
+    assert later is not None
+    assert later.answered == math.inf
+
+
+def test_who_has_lost_it_leaves_no_mark(boards: tuple[Board, Board], clock: Clock) -> None:
+    one, two = boards
+    lost = one.leases.lease(key(1), 1.0)
+    clock.now += 1.0
+    held = two.leases.lease(key(1), 5.0)
+    assert lost is not None
+    assert held is not None
+    one.leases.release(lost, answered=True)
+    assert one.leases.lease(key(1), 5.0) is None
+    two.leases.release(held)
+    free = one.leases.lease(key(1), 5.0)
+    assert free is not None
+    assert free.answered == math.inf
+
+
+def test_marks_keep_nobody_from_a_lease(tmp_path: Path, clock: Clock) -> None:
+    """All in one bucket: eight rows, whose marks go one after the other, that of the key in question first."""
+    board = Board(tmp_path / "board", clock=clock, lease_buckets=1)
+    for number in range(8):
+        lease = board.leases.lease(key(number), 5.0)
+        assert lease is not None
+        board.leases.release(lease, answered=True)
+    known = board.leases.lease(key(5), 5.0)
+    assert known is not None
+    assert known.answered == 0.0
+    for number in range(8, 15):
+        new = board.leases.lease(key(number), 5.0)
+        assert new is not None
+        assert new.answered == math.inf
+    assert board.leases.lease(key(20), 5.0) is None, "all rows are held"
+    board.leases.release(known)
+    assert board.leases.lease(key(20), 5.0) is not None
 
 
 def test_a_lease_holds_while_the_pulse_goes(boards: tuple[Board, Board], clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -117,15 +118,91 @@ async def test_what_is_not_for_sharing_is_told(make: Make, valkey: LocalValkey) 
     assert not free.shunned
 
 
+async def test_who_gets_it_next_is_told_of_an_answer(make: Make) -> None:
+    one, two = make(), make()
+    lease = await one.acquire(key(1), 30)
+    assert lease is not None
+    assert lease.answered == math.inf
+    await one.release(lease, answered=True)
+    await asyncio.sleep(0.2)
+    told = await two.acquire(key(1), 30)
+    assert told is not None
+    assert 0.15 < told.answered < 2.0
+    await two.release(told)
+    again = await one.acquire(key(1), 30)
+    assert again is not None
+    assert told.answered < again.answered < 4.0, "what was given back without an answer says nothing of one"
+    other = await one.acquire(key(2), 30)
+    assert other is not None
+    assert other.answered == math.inf
+
+
+async def test_an_answer_is_told_for_a_while(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MARKED", 0.2)
+    one, two = make(), make()
+    lease = await one.acquire(key(1), 30)
+    assert lease is not None
+    await one.release(lease, answered=True)
+    await asyncio.sleep(0.3)
+    later = await two.acquire(key(1), 30)
+    assert later is not None
+    assert later.answered == math.inf
+
+
+async def test_who_has_lost_it_tells_of_no_answer(make: Make, valkey: LocalValkey) -> None:
+    one, two = make(), make()
+    lease = await one.acquire(key(1), 30)
+    assert lease is not None
+    with valkey.client() as client:
+        client.flushall()
+    assert await two.acquire(key(1), 30) is not None
+    await one.release(lease, answered=True)
+    with valkey.client() as client:
+        assert client.keys("mc1:d:*") == []
+
+
+async def test_a_full_store_loses_the_lease_all_the_same(make: Make, valkey: LocalValkey) -> None:
+    one, two = make(), make()
+    lease = await one.acquire(key(1), 30)
+    assert lease is not None
+    with valkey.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            await one.release(lease, answered=True)
+            assert client.keys("mc1:l:*") == []
+        finally:
+            client.config_set("maxmemory", 0)
+    free = await two.acquire(key(1), 30)
+    assert free is not None
+    assert free.token
+
+
+async def test_releases_that_know_no_marks(make: Make, valkey: LocalValkey) -> None:
+    """What the first release of this scheme sends: it neither waits for a mark nor makes one."""
+    new = make()
+    lease = await new.acquire(key(1), 30)
+    assert lease is not None
+    name = "mc1:l:" + key(1).hex()
+    with valkey.client() as client:
+        assert client.set(name, b"old", nx=True, px=3000) is None
+        await new.release(lease, answered=True)
+        assert client.set(name, b"old", nx=True, px=3000)
+        assert await new.acquire(key(1), 30) is None
+        client.eval(
+            "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end", 1, name, b"old"
+        )
+    assert await new.acquire(key(1), 30) is not None
+
+
 async def test_everything_expires(make: Make, valkey: LocalValkey) -> None:
     pod = make()
     lease = await pod.acquire(key(1), 30)
     assert lease is not None
     await pod.acquire(key(2), 30)
-    await pod.release(lease, shun=30)
+    await pod.release(lease, shun=30, answered=True)
     with valkey.client() as client:
         names = client.keys("*")
-        assert len(names) == 2
+        assert len(names) == 3
         assert all(0 < client.pttl(name) <= 30_000 for name in names)
 
 

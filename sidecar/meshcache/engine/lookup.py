@@ -107,7 +107,7 @@ class Lookup:
         self.part: Candidate | None = None
         """What is held of an answer that is not held whole, whether or not it is enough for this request."""
         self.waited = False
-        """Whether the request was kept to wait for another one's answer."""
+        """Whether the request was kept for another one's answer: to wait for it, or to look for it once more."""
         self._has_parts = request.method == "GET"
         self._parts_at: tuple[VariantIndex | None, list[tuple[bytes, Selecting]]] | None = None
         self.epochs: Epochs = UNKNOWN

@@ -12,5 +12,5 @@ class NoFleet:
         """See `FleetLeases`."""
         return FleetLease(key, b"")
 
-    async def release(self, lease: FleetLease, *, shun: float = 0.0) -> None:
+    async def release(self, lease: FleetLease, *, shun: float = 0.0, answered: bool = False) -> None:
         """See `FleetLeases`."""

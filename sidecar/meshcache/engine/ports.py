@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -68,11 +69,28 @@ class Leases(Protocol):
         ...
 
 
+class PodLease(Protocol):
+    """A lease among the processes of a pod."""
+
+    @property
+    def answered(self) -> float:
+        """Seconds since the one before was given back with an answer stored; infinite where that is not known."""
+        ...
+
+
 class PodLeases(Leases, Protocol):
     """`Leases`, and what the processes of the pod tell each other of keys. Nothing here waits.
 
     The lease of a process that has died, or does not get on, is free within a second or two.
     """
+
+    def lease(self, key: bytes, seconds: float) -> PodLease | None:
+        """See `Leases`."""
+        ...
+
+    def release(self, lease: Any, *, answered: bool = False) -> None:
+        """Give it back; with `answered`, whoever takes it next within some seconds is told that an answer is stored."""
+        ...
 
     def leased(self, key: bytes) -> bool:
         """Whether someone has the lease of `key` now."""
@@ -100,6 +118,8 @@ class FleetLease:
     """Proof of holding it."""
     shunned: bool = False
     """Nothing is held: the pods know that answers for the key are not for sharing, and nobody need wait."""
+    answered: float = math.inf
+    """Seconds since the one before was given back with an answer stored; infinite where that is not known."""
 
 
 class FleetLeases(Protocol):
@@ -116,10 +136,11 @@ class FleetLeases(Protocol):
         """
         ...
 
-    async def release(self, lease: FleetLease, *, shun: float = 0.0) -> None:
+    async def release(self, lease: FleetLease, *, shun: float = 0.0, answered: bool = False) -> None:
         """Give a lease back; one that others have taken since is left alone.
 
-        With `shun`, the pods are told for so many seconds that answers for the key are not for sharing.
+        With `shun`, the pods are told for so many seconds that answers for the key are not for sharing. With
+        `answered`, whoever takes it next within some seconds is told that an answer is stored.
         """
         ...
 

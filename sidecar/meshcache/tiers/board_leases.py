@@ -2,6 +2,7 @@
 
 Leases: buckets of eight rows, checked and set under an advisory record lock of the bucket (fcntl), whose holder
 only touches memory. Such locks do not exclude within a process, which is why a board belongs to one event loop.
+A row that is free may be a mark: when its lease was given back, an answer was stored. It goes when the row is needed.
 
 Pulses: a process that calls `beat` has a row that tells when it last did. Its leases hold while its pulse goes, so that
 those of a process that died, or does not get on, are free at once.
@@ -14,10 +15,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import secrets
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meshcache.tiers.board_file import BUCKET_BYTES, PULSE, PULSES, SHUNNED
 
@@ -27,10 +29,17 @@ if TYPE_CHECKING:
     from meshcache.tiers.board_file import BoardFile
 
 _ROW = struct.Struct("=QQd")
-"""One lease: fingerprint of what is leased (0 for a free row), token of the holder, deadline on CLOCK_MONOTONIC."""
+"""One lease: fingerprint of what is leased (0 for a free row), token of the holder, deadline on CLOCK_MONOTONIC.
+
+In a mark the deadline is the time at which it was made, made negative.
+"""
 _ROWS_PER_BUCKET = 8
 _BUCKET = struct.Struct("=" + "QQd" * _ROWS_PER_BUCKET)
+_OWN_MARK, _UNUSED, _MARK_OF_ANOTHER = range(3)
+"""Rows that may be taken, in the order in which they are."""
 _RELEASE_TRIES = 50
+MARKED: Final = 5.0
+"""Seconds for which a mark tells that an answer was stored: longer than a look-up takes, or a busy event loop."""
 BEAT: float = 0.25
 """Seconds from one `beat` to the next."""
 _LAPSE = 1.5
@@ -46,6 +55,8 @@ class Lease(NamedTuple):
 
     key: bytes
     token: int
+    answered: float = math.inf
+    """Seconds since the one before was given back with an answer stored; infinite where that is not known."""
 
 
 class BoardLeases:
@@ -59,8 +70,8 @@ class BoardLeases:
         """The row of this process's pulse; 0 without one."""
         self._number = secrets.randbits(24)
         self._leased = 0
-        self._unreleased: list[Lease] = []
-        """Leases that could not be given back yet."""
+        self._unreleased: list[tuple[Lease, bool]] = []
+        """Leases that could not be given back yet, and whether they are to leave a mark."""
 
     def renew(self) -> None:
         """The file is another one: what this process had in it is gone."""
@@ -77,20 +88,25 @@ class BoardLeases:
             return None
         try:
             now = self._clock()
-            free = -1
+            free, worth, answered = -1, _MARK_OF_ANOTHER + 1, math.inf
             rows = _BUCKET.unpack_from(self._file.map, start)
             for at in range(0, 3 * _ROWS_PER_BUCKET, 3):
-                owner = rows[at]
-                if owner and self._is_held(rows[at + 1], rows[at + 2], now):
+                owner, deadline = rows[at], rows[at + 2]
+                if owner and self._is_held(rows[at + 1], deadline, now):
                     if owner == fingerprint:
                         return None
-                elif free < 0:
-                    free = start + 8 * at
+                    continue
+                age = now + deadline if owner and deadline < 0.0 else math.inf
+                kind = _UNUSED if not 0.0 <= age < MARKED else _MARK_OF_ANOTHER
+                if kind is _MARK_OF_ANOTHER and owner == fingerprint:
+                    kind, answered = _OWN_MARK, age
+                if kind < worth:
+                    free, worth = start + 8 * at, kind
             if free < 0:
                 return None
             token = self._token()
             _ROW.pack_into(self._file.map, free, fingerprint, token, now + seconds)
-            return Lease(key, token)
+            return Lease(key, token, answered)
         finally:
             self._unlock(start)
 
@@ -107,15 +123,16 @@ class BoardLeases:
             for at in range(0, 3 * _ROWS_PER_BUCKET, 3)
         )
 
-    def release(self, lease: Lease) -> None:
-        """Give a lease back. One that has run out and was taken by another is left alone.
+    def release(self, lease: Lease, *, answered: bool = False) -> None:
+        """Give a lease back; one that has run out and was taken by another is left alone.
 
+        With `answered` a mark tells whoever takes it next within some seconds that an answer is stored.
         When another process does not let go of its place, since it is not running just now, `beat` gives it back.
         """
-        if not self._give_back(lease):
-            self._unreleased.append(lease)
+        if not self._give_back(lease, answered):
+            self._unreleased.append((lease, answered))
 
-    def _give_back(self, lease: Lease) -> bool:
+    def _give_back(self, lease: Lease, answered: bool) -> bool:
         fingerprint = self._fingerprint(lease.key)
         start = self._file.leases_at + (fingerprint & (self._file.buckets - 1)) * BUCKET_BYTES
         for _ in range(_RELEASE_TRIES):
@@ -125,7 +142,8 @@ class BoardLeases:
                 rows = _BUCKET.unpack_from(self._file.map, start)
                 for at in range(0, 3 * _ROWS_PER_BUCKET, 3):
                     if rows[at] == fingerprint and rows[at + 1] == lease.token:
-                        _ROW.pack_into(self._file.map, start + 8 * at, 0, 0, 0.0)
+                        row = (fingerprint, 0, -self._clock()) if answered else (0, 0, 0.0)
+                        _ROW.pack_into(self._file.map, start + 8 * at, *row)
                 return True
             finally:
                 self._unlock(start)
@@ -138,7 +156,7 @@ class BoardLeases:
         time is up.
         """
         if self._unreleased:
-            self._unreleased = [lease for lease in self._unreleased if not self._give_back(lease)]
+            self._unreleased = [owed for owed in self._unreleased if not self._give_back(*owed)]
         now = self._clock()
         if self._pulse:
             at = self._file.pulses_at + self._pulse * PULSE.size

@@ -3,13 +3,19 @@
 A lease is a key `mc1:l:<hex>` with a random token. It lives for a few seconds and is renewed while it is held, so that
 that of a pod that has died is soon free; it is given back by a script that deletes it only with the right token. In
 the place of a lease may stand the word that answers for the key are not for sharing.
+
+Who gives one back when its answer is stored leaves a mark beside it, `mc1:d:<hex>`, for some seconds: whoever gets the
+lease next is told how long ago that was, and knows whether it has looked the answer up before. What is left of the
+mark's life is its age, so that no clock of a pod matters. Releases that know no marks neither make nor miss them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from meshcache.decisions import TierName
@@ -24,24 +30,26 @@ if TYPE_CHECKING:
     from meshcache.tiers.hooks import TierHooks
 
 _PREFIX: Final = "mc1:l:"
+_MARKS: Final = "mc1:d:"
 _SHUNNED: Final = b"-"
 LIFE: Final = 3.0
 """Seconds for which a lease outlives its pod."""
 LEAST_DEADLINE: Final = 0.05
 """Seconds that the store may take in any case: a miss is about to ask an origin, which takes longer as a rule."""
+MARKED: Final = 5.0
+"""Seconds for which is known that an answer was stored: longer than a look-up takes, or a busy event loop."""
 _RENEW: Final = 1.0
 """Seconds between two renewals of what is held."""
 _MOST_HELD: Final = 10_000
 """Leases of one process that are renewed; more end with their life."""
 
 _RELEASE: Final = """\
-if redis.call('GET', KEYS[1]) == ARGV[1] then
-  if ARGV[2] == '0' then return redis.call('DEL', KEYS[1]) end
-  redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2])
-  return 1
-end
-return 0
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[2] == '0' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[2]) end
+if ARGV[4] ~= '0' then redis.pcall('SET', KEYS[2], '', 'PX', ARGV[4]) end
+return 1
 """
+"""The mark comes second: a store that is full takes none, and is to lose the lease all the same."""
 _EXTEND: Final = """\
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return 0
@@ -82,24 +90,31 @@ class RedisLeases:
         life = _milliseconds(min(seconds, LIFE))
         name = _name(key)
         try:
-            replies = await self._ask([("SET", name, lease.token, "NX", "PX", life), ("GET", name)])
+            # The mark is read last: who gets the lease is to see what the one before it has left.
+            replies = await self._ask(
+                [("SET", name, lease.token, "NX", "PX", life), ("GET", name), ("PTTL", _MARKS + key.hex())]
+            )
         except asyncio.CancelledError:
             # Whoever asked does not learn whether it was granted.
             self._spawn(self.release(lease))
             raise
         found = replies[1] if replies else None
         if not isinstance(found, bytes) or found == lease.token:
+            if replies:
+                lease = replace(lease, answered=_age(replies[2]))
             self._hold(lease, self._clock() + seconds)
             return lease
         return FleetLease(key, b"", shunned=True) if found == _SHUNNED else None
 
-    async def release(self, lease: FleetLease, *, shun: float = 0.0) -> None:
+    async def release(self, lease: FleetLease, *, shun: float = 0.0, answered: bool = False) -> None:
         """See `FleetLeases`. One round trip."""
         if not lease.token:
             return
         self._held.pop(lease.token, None)
         told = _milliseconds(shun) if shun > 0 else 0
-        await self._ask([("EVAL", _RELEASE, 1, _name(lease.key), lease.token, told, _SHUNNED)])
+        mark = _milliseconds(MARKED) if answered else 0
+        keys = (_name(lease.key), _MARKS + lease.key.hex())
+        await self._ask([("EVAL", _RELEASE, 2, *keys, lease.token, told, _SHUNNED, mark)])
 
     async def close(self) -> None:
         """Renew nothing any more; what is still held ends by itself."""
@@ -146,6 +161,11 @@ class RedisLeases:
             return []
         self._breaker.succeeded()
         return replies
+
+
+def _age(left: object) -> float:
+    """How many seconds ago a mark was made that lasts for so many milliseconds; infinite without one."""
+    return max(0.0, MARKED - left / 1000) if isinstance(left, int) and left >= 0 else math.inf
 
 
 def _name(key: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Herd:
 
     __slots__ = (
         "answered",
+        "answered_before",
         "asking",
         "closed",
         "dues",
@@ -76,6 +78,11 @@ class Herd:
         """Another process leads."""
         self.answered = False
         """A member's answer was stored."""
+        self.answered_before = -inf
+        """When, as far as is known, another process stored an answer for this key, whose lease this one now has.
+
+        Known until one member has looked for it.
+        """
         self.written: Sequence[bytes] = ()
         """Under these storage keys."""
         self.closed = False

@@ -5,11 +5,15 @@ lease there, which is a round trip. When another process has one of them, the he
 sooner at first. When the lease comes free, the first in the queue goes on: it looks the answer up before it asks the
 origin, and finds what the other process has stored.
 
+Whoever gets a lease is told when the one before it was given back with an answer stored. It may have looked before
+that, and looks again. So one request goes to the origin though the look-up and the lease are two steps.
+
 What turned out not to be for sharing is shunned for a while (hit-for-miss): its requests are not collapsed.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from meshcache.decisions import CollapseOutcome
@@ -107,6 +111,7 @@ class Leadership:
             self._herds.open(herd)
         else:
             herd.fleet = lease
+            self._learn(herd, lease.answered)
 
     @property
     def asks_others(self) -> bool:
@@ -136,6 +141,8 @@ class Leadership:
                 if self._leases.shunned(herd.key):
                     self._herds.open(herd)
                 elif await self._takes_over(herd):
+                    # Whoever goes on now looks first.
+                    herd.answered_before = -inf
                     self._herds.lead(herd)
                     return
                 of_pod = self._fleet is None or (self._has_siblings and herd.pod is None)
@@ -149,13 +156,19 @@ class Leadership:
         """Take the pod's lease, unless it is held already; False while another process has it."""
         for _ in range(_TRIES):
             if herd.pod is None:
-                herd.pod = self._leases.lease(herd.key, LEASE_SECONDS)
+                herd.pod = lease = self._leases.lease(herd.key, LEASE_SECONDS)
+                if lease is not None:
+                    self._learn(herd, lease.answered)
             if herd.pod is not None:
                 return True
             if self._leases.leased(herd.key):
                 return False
         # There is no room for another lease: better two requests to the origin than none.
         return True
+
+    def _learn(self, herd: Herd, seconds: float) -> None:
+        """The lease that this process now has for a herd was given back so long ago with an answer stored."""
+        herd.answered_before = max(herd.answered_before, self._waits.now() - seconds)
 
     async def _takes_over(self, herd: Herd) -> bool:
         """Whether this process has the leases, as far as there are any to have."""
@@ -179,12 +192,14 @@ class Leadership:
         if herd.pod is None and herd.fleet is None:
             return
         pod, fleet, herd.pod, herd.fleet = herd.pod, herd.fleet, None, None
+        answered = herd.answered
 
         def give_back() -> None:
             if pod is not None:
-                self._leases.release(pod)
+                self._leases.release(pod, answered=answered)
             if fleet is not None and self._fleet is not None:
-                self._spawn(self._fleet.release(fleet, shun=SHUN_SECONDS if self._leases.shunned(herd.key) else 0.0))
+                shun = SHUN_SECONDS if self._leases.shunned(herd.key) else 0.0
+                self._spawn(self._fleet.release(fleet, shun=shun, answered=answered))
 
         if herd.written:
             self._when_written(herd.written, give_back)

@@ -7,6 +7,7 @@ brings is given to it only where the look-up would have given it the same answer
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from meshcache.decisions import CollapseOutcome, Decision, MissReason, NoStoreReason, TierName
@@ -38,6 +39,9 @@ _MOST_JOINED: Final = 3
 """Herds that one request joins one after the other: of the URL, then of its variant, perhaps of a newer one."""
 _NOT_WORTH_WAITING: Final = 0.005
 """Seconds of patience below which a request does not wait any more."""
+
+_AS_ACCURATE: Final = 0.02
+"""Seconds by which it may be wrong how long ago something was: stores count milliseconds."""
 
 _FAILED = frozenset(
     {NoStoreReason.LOCAL_REPLY, NoStoreReason.TRUNCATED, NoStoreReason.INVALIDATED, NoStoreReason.PURGED}
@@ -169,6 +173,20 @@ class Place:
             member.leave()
         self._members = [latest]
         return False
+
+    def looks_again(self) -> bool:
+        """Whether another process has stored an answer since this request, which is to lead, was looked up.
+
+        True once for each herd. It then counts as one that has waited for that answer.
+        """
+        if not self._members:
+            return False
+        herd = self._members[-1].herd
+        ago, herd.answered_before = self._leadership.now() - herd.answered_before, -inf
+        if ago > self._clock() - self._lookup.now + _AS_ACCURATE:
+            return False
+        self._lookup.waited = True
+        return True
 
     async def word(self) -> Word:
         """What the herd says to one that waits."""

@@ -59,10 +59,15 @@ def start(state: State) -> Answer | Forward | Wait | None:
         if candidate is None and state.cache.completions.worthwhile(lookup):
             return None
         outcome = _decide(state, lookup, candidate)
-        if not isinstance(outcome, Forward) or not state.place.asks_others:
+        if not isinstance(outcome, Forward):
             return outcome
-        # Other pods are asked before the origin is, and that takes a round trip.
-        state.unreserve()
+        if state.place.looks_again():
+            _look_again(state, lookup)
+        elif state.place.asks_others:
+            # Other pods are asked before the origin is, and that takes a round trip.
+            state.unreserve()
+        else:
+            return outcome
     return None
 
 
@@ -70,7 +75,11 @@ async def search(state: State) -> Answer | Forward | Wait:
     """Decide with the lower tiers."""
     lookup = state.looked_up
     known = lookup.index
-    candidate = state.candidate = await lookup.below(state.candidate)
+    candidate = await lookup.below(state.candidate)
+    if candidate is None or use(candidate.judgement, state.request.headers, state.now) is not Use.FRESH:
+        # Another request for the same may have been answered while the tiers below were asked.
+        candidate = newer(lookup.in_memory(), candidate)
+    state.candidate = candidate
     if lookup.index is not None and lookup.index is not known:
         # Tiny and asked for by every request for the resource: kept in memory whatever its reader has earned.
         state.cache.keeper.promote_index(lookup.target(), lookup.index, state.now)
@@ -82,7 +91,18 @@ async def search(state: State) -> Answer | Forward | Wait:
     if isinstance(outcome, Forward) and not await state.place.confirm():
         state.unreserve()
         return Wait(state.place.left)
+    if isinstance(outcome, Forward) and state.place.looks_again():
+        _look_again(state, lookup)
+        return await search(state)
     return outcome
+
+
+def _look_again(state: State, lookup: Lookup) -> None:
+    """An answer was stored since the look-up: another one is to find it, before the origin is asked."""
+    state.unreserve()
+    state.now = state.cache.clock()
+    lookup.renew(state.now)
+    state.candidate = lookup.in_memory()
 
 
 async def wait(state: State) -> Answer | Forward:
