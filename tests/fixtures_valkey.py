@@ -18,6 +18,8 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 PASSWORD = "p4ss/w0rd:of#tests"
+PATIENCE = 60.0
+"""Seconds in which a server has started on a machine with much else to do."""
 
 
 class LocalValkey:
@@ -27,7 +29,9 @@ class LocalValkey:
         self.folder = folder
         self.arguments = arguments
         self.socket = folder / "valkey.sock"
-        self.port = free_port()
+        # Held as long as the server may be started again: it listens there beside this one, which does not.
+        self._place = place()
+        self.port = int(self._place.getsockname()[1])
         self.password = password
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -52,7 +56,7 @@ class LocalValkey:
         if self.password:
             command += ["--requirepass", self.password]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE
         while True:
             try:
                 with self.client() as client:
@@ -76,6 +80,11 @@ class LocalValkey:
             self._process.kill()
             self._process.wait()
 
+    def close(self) -> None:
+        """End the server for good."""
+        self.kill()
+        self._place.close()
+
     def freeze(self) -> None:
         """Stop the server in its tracks: it accepts connections (the kernel does) and never answers."""
         os.kill(self.pid, signal.SIGSTOP)
@@ -86,31 +95,33 @@ class LocalValkey:
 
     def client(self) -> Redis:
         """A plain synchronous client."""
-        return Redis(unix_socket_path=str(self.socket), password=self.password or None, socket_timeout=5)
+        return Redis(unix_socket_path=str(self.socket), password=self.password or None, socket_timeout=20)
 
 
-def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def place() -> socket.socket:
+    """Has a loopback port, which the kernel gives to nobody else until this is closed; another process may listen."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder
 
 
 @contextlib.contextmanager
-def _running(password: str = "") -> Iterator[LocalValkey]:
+def running_valkey(password: str = "", arguments: Sequence[str] = ()) -> Iterator[LocalValkey]:
+    """A server, until the end of the block."""
     # Not under pytest's own folder: its path may be longer than a unix socket's may be.
     with tempfile.TemporaryDirectory(prefix="mc-valkey-") as folder:
-        server = LocalValkey(Path(folder), password)
-        server.start()
+        server = LocalValkey(Path(folder), password, arguments)
         try:
+            server.start()
             yield server
         finally:
-            server.kill()
+            server.close()
 
 
 @pytest.fixture(scope="module")
 def valkey_server() -> Iterator[LocalValkey]:
-    with _running() as server:
+    with running_valkey() as server:
         yield server
 
 
@@ -128,5 +139,5 @@ def valkey(valkey_server: LocalValkey) -> Iterator[LocalValkey]:
 @pytest.fixture
 def valkey_with_password() -> Iterator[LocalValkey]:
     """A server of this test's own that wants `PASSWORD`."""
-    with _running(PASSWORD) as server:
+    with running_valkey(PASSWORD) as server:
         yield server

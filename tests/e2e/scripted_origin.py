@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -133,11 +134,15 @@ class ScriptedOrigin:
     @contextlib.asynccontextmanager
     async def down(self) -> AsyncIterator[None]:
         """Refuse connections meanwhile."""
-        await self.stop()
-        try:
-            yield
-        finally:
-            await self.start()
+        with socket.socket() as place:
+            # So that nobody else gets the port before it listens there again.
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            await self.stop()
+            place.bind(("127.0.0.1", self.port))
+            try:
+                yield
+            finally:
+                await self.start()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -157,26 +157,28 @@ def configuration(port: int) -> dict[str, Any]:
 @pytest.fixture
 async def envoy(tmp_path: Path) -> AsyncIterator[int]:
     """The port of an Envoy that serves all matches."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    (tmp_path / "envoy.json").write_text(json.dumps(configuration(port)))
-    arguments = ("-c", str(tmp_path / "envoy.json"), "--use-dynamic-base-id", "--concurrency", "1", "-l", "error")
-    process = await asyncio.create_subprocess_exec(find_envoy(), *arguments, stderr=sys.stderr)
-    try:
-        async with asyncio.timeout(30):
-            while True:
-                assert process.returncode is None
-                with contextlib.suppress(ConnectionError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    break
-                await asyncio.sleep(0.05)
-        yield port
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+    with socket.socket() as place:
+        # Held, so that nobody else is given the port: Envoy listens beside it.
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(("127.0.0.1", 0))
+        port: int = place.getsockname()[1]
+        (tmp_path / "envoy.json").write_text(json.dumps(configuration(port)))
+        arguments = ("-c", str(tmp_path / "envoy.json"), "--use-dynamic-base-id", "--concurrency", "1", "-l", "error")
+        process = await asyncio.create_subprocess_exec(find_envoy(), *arguments, stderr=sys.stderr)
+        try:
+            async with asyncio.timeout(120):
+                while True:
+                    assert process.returncode is None
+                    with contextlib.suppress(ConnectionError):
+                        _, writer = await asyncio.open_connection("127.0.0.1", port)
+                        writer.close()
+                        break
+                    await asyncio.sleep(0.05)
+            yield port
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
 
 async def test_a_match_fits_what_it_fits_in_envoy(envoy: int) -> None:
@@ -188,7 +190,7 @@ async def test_a_match_fits_what_it_fits_in_envoy(envoy: int) -> None:
             lines = "".join(f"{name}: {value}\r\n" for name, value in fields)
             head = f"{method} {target} HTTP/1.1\r\nhost: m{number}\r\ncontent-length: 0\r\n{lines}\r\n"
             writer.write(head.encode("latin-1"))
-            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
             theirs = answer.startswith(b"HTTP/1.1 200")
             assert theirs or answer.startswith(b"HTTP/1.1 404"), (head, answer)
             request = Request(method, f"m{number}", target, Headers((n.lower(), v.strip()) for n, v in fields))

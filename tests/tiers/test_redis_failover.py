@@ -6,13 +6,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from tier_helpers import key, resource
 
-from fixtures_valkey import LocalValkey, free_port
+from fixtures_valkey import LocalValkey, place, running_valkey
 from meshcache.tiers.base import TierError, Trouble
 from meshcache.tiers.guarded import GuardedTier
 from meshcache.tiers.hooks import NoHooks
@@ -80,26 +78,22 @@ class Relay:
 @pytest.fixture
 def second() -> Iterator[LocalValkey]:
     """Another server than `valkey`, of this test's own."""
-    with TemporaryDirectory(prefix="mc-valkey-") as folder:
-        server = LocalValkey(Path(folder))
-        server.start()
+    with running_valkey() as server:
         yield server
-        server.kill()
 
 
 @pytest.fixture
 def of_a_cluster() -> Iterator[LocalValkey]:
     """A server of a cluster, that has all slots for itself."""
-    with TemporaryDirectory(prefix="mc-valkey-") as folder:
-        # By default its port among the cluster is its own plus 10,000, which may be none.
-        server = LocalValkey(Path(folder), arguments=("--cluster-enabled", "yes", "--cluster-port", str(free_port())))
-        server.start()
-        with server.client() as client:
-            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
-                time.sleep(0.01)
-        yield server
-        server.kill()
+    # By default its port among the cluster is its own plus 10,000, which may be none.
+    with place() as bus:
+        port = str(bus.getsockname()[1])
+        with running_valkey(arguments=("--cluster-enabled", "yes", "--cluster-port", port)) as server:
+            with server.client() as client:
+                client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+                while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
+                    time.sleep(0.01)
+            yield server
 
 
 @pytest.fixture
@@ -121,7 +115,7 @@ async def tier(relay: Relay) -> AsyncIterator[RedisTier]:
     await tier.close()
 
 
-async def until(probe: Callable[[], Awaitable[bool]], within: float = 10.0) -> float:
+async def until(probe: Callable[[], Awaitable[bool]], within: float = 60.0) -> float:
     """Seconds until `probe` is true."""
     began = time.monotonic()
     while not await probe():
