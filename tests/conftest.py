@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["fixtures_valkey"]
 
-# On a machine that others use as well, how long one case takes says nothing of what is tested.
-settings.register_profile("default", settings.get_profile("default"), deadline=None)
+# On a machine that others use as well, how long one case takes, or to make one, says nothing of what is tested.
+settings.register_profile(
+    "default", settings.get_profile("default"), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("default")
 # For `make unit`: a tenth of the cases by default, and the same ones each time.
-settings.register_profile("quick", max_examples=10, derandomize=True, database=None, deadline=None)
+settings.register_profile("quick", max_examples=10, derandomize=True, database=None)
 # For `make proofs`: ten times as many.
-settings.register_profile("proofs", max_examples=1000, database=None, deadline=None)
+settings.register_profile("proofs", max_examples=1000, database=None)
