@@ -229,7 +229,7 @@ def test_a_selection_costs_microseconds(snapshot: Snapshot) -> None:
 
 
 def _seconds_each(snapshot: Snapshot, typical: Request) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(500):
         snapshot.select(typical)
-    return (time.perf_counter() - began) / 500
+    return (time.thread_time() - began) / 500

@@ -218,8 +218,8 @@ def test_get_is_about_a_microsecond() -> None:
     keys = [key(number) for number in range(1000)]
     best = float("inf")
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.thread_time()
         for one in keys:
             tier.get(one, 1.0)
-        best = min(best, (time.perf_counter() - began) / 1000)
+        best = min(best, (time.thread_time() - began) / 1000)
     assert best < 5e-6

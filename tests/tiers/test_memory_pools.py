@@ -178,8 +178,8 @@ def test_many_arms_cost_a_store_little() -> None:
     one = entry()
     best = float("inf")
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.thread_time()
         for number in range(1000):
             tier.put(key(number) + arms[number % 64], one, 0.0)
-        best = min(best, (time.perf_counter() - began) / 1000)
+        best = min(best, (time.thread_time() - began) / 1000)
     assert best < 1e-4
