@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -20,7 +21,7 @@ async def test_what_is_late_is_cancelled() -> None:
     with pytest.raises(TimeoutError):
         async with Deadline(0.02):
             await asyncio.sleep(5)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
@@ -33,9 +34,12 @@ async def test_a_busy_loop_does_not_make_a_tier_late() -> None:
         assert await threads.run(lambda: 1) == 1
         for _ in range(20):
             async with Deadline(0.005):
-                reading = asyncio.ensure_future(threads.run(lambda: 2))
+                read = threading.Event()
+                reading = asyncio.ensure_future(threads.run(lambda read=read: read.set() or 2))
                 await asyncio.sleep(0)
-                time.sleep(0.02)  # noqa: ASYNC251 - this is the busy loop
+                # This is the busy loop. The thread is done before it is over, however busy the machine is.
+                read.wait(20)
+                time.sleep(0.02)  # noqa: ASYNC251
                 assert await reading == 2
     finally:
         await threads.close(1.0)

@@ -293,7 +293,7 @@ async def test_a_store_that_answers_something_else_is_told_in_a_line_at_most(ans
 
 async def test_a_store_that_is_away_is_told_in_a_line(valkey: LocalValkey) -> None:
     client = RedisTier(valkey.url)
-    store = DecisionRedis(client.send, client.where, keys, patience=0.2)
+    store = DecisionRedis(client.send, client.where, keys, patience=1.0)
     await store.read()
     valkey.freeze()
     with pytest.raises(StoreError, match=r"redis://127.0.0.1:\d+: the store does not answer in time"):

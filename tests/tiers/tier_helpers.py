@@ -39,8 +39,9 @@ def resource(number: int) -> bytes:
 def limits(**changes: TierLimits) -> Tiers:
     usual = {
         "hot": TierLimits(30.0, 1 << 20, 0.005),
-        "warm": TierLimits(300.0, 8 << 20, 1.0),
-        "cold": TierLimits(86400.0, 64 << 20, 1.0),
+        # Deadlines that a busy machine keeps.
+        "warm": TierLimits(300.0, 8 << 20, 5.0),
+        "cold": TierLimits(86400.0, 64 << 20, 5.0),
     }
     return Tiers(**(usual | changes))
 
