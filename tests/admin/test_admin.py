@@ -81,7 +81,7 @@ async def admin(tmp_path):
     server = EmbeddedServer(admin_app(lambda: STATUS, Purges(), Experiments(), token), bind_unix(path, 0o600))
     await server.start()
     async with httpx.AsyncClient(
-        transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://meshcache"
+        transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://meshcache", timeout=20
     ) as client:
         client.token = token
         yield client
@@ -105,7 +105,7 @@ async def metrics():
     server = EmbeddedServer(metrics_app(sidecar, MODULE), sock)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     await server.start()
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=20) as client:
         yield sidecar, client
     await server.stop()
 

@@ -118,6 +118,6 @@ class Rig:
         """Send bytes on a connection of their own, and read until Envoy closes it."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(data)
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         return answer

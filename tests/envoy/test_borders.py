@@ -170,9 +170,9 @@ async def test_websocket_upgrades_pass(make_rig):
     rig.origin.answer = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\nhello"
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
     writer.write(b"GET /ws HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n")
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
     assert head.startswith(b"HTTP/1.1 101")
-    assert await asyncio.wait_for(reader.readexactly(5), 5) == b"hello"
+    assert await asyncio.wait_for(reader.readexactly(5), 60) == b"hello"
     writer.close()
 
 
@@ -207,7 +207,7 @@ async def test_the_refresh_listener_goes_to_the_origin_without_the_cache(make_ri
     rig.sidecar.respond = hit
     assert rig.options.refresh_socket.stat().st_mode & 0o777 == 0o600
     transport = httpx.AsyncHTTPTransport(uds=str(rig.options.refresh_socket))
-    async with httpx.AsyncClient(transport=transport) as client:
+    async with httpx.AsyncClient(transport=transport, timeout=20) as client:
         answer = await client.get("http://elsewhere.example/a", headers={"x-meshcache-refresh": "1"})
     assert answer.text == "ok"
     assert rig.sidecar.seen == []
