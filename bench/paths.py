@@ -39,7 +39,7 @@ BODY = json.dumps({"labels": [{"name": f"label {n}", "score": round(1 / (n + 2),
 ORIGIN_HEADERS = {"content-type": "application/json", "cache-control": "max-age=3600", "etag": '"bench"'}
 MESSAGE_TIMEOUT = 5.0
 """Seconds. Long, so that a stall shows as latency, not as a request that went to the origin instead."""
-READY_SECONDS = 15.0
+READY_SECONDS = 90.0
 _STORED = r"meshcache; fwd=uri-miss.*; stored"
 ADDED_BY_ENVOY = frozenset({"server", "content-length", "connection", "transfer-encoding"})
 
@@ -251,7 +251,7 @@ def running_sidecar(
     command: list[str | Path] = [Path(sys.executable).parent / "meshcache", "serve"]
     command += ["--policies", policies, "--data", folder / data, "--metrics-listen", f"{LOOPBACK}:0"]
     command += ["--refresh-url", f"unix:{folder / f'{envoy}-refresh.sock'}", *more]
-    with running(f"meshcache-{data}", command, ready=accepts(socket), folder=folder, timeout=60):
+    with running(f"meshcache-{data}", command, ready=accepts(socket), folder=folder, timeout=180):
         yield socket
 
 

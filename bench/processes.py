@@ -64,7 +64,7 @@ def running(
     ready: Callable[[], bool],
     folder: Path,
     env: Mapping[str, str] | None = None,
-    timeout: float = 30.0,
+    timeout: float = 120.0,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command for the length of the block, its output in `folder/name.log`.
 

@@ -38,7 +38,7 @@ def origin(edition: Edition, folder: Path) -> Iterator[int]:
 
 def catalogue(edition: Edition) -> str:
     """Return the suite's tests as JSON text."""
-    return _node(HERE / "catalogue.mjs", edition.folder, timeout=60)
+    return _node(HERE / "catalogue.mjs", edition.folder, timeout=300)
 
 
 def run(edition: Edition, base: str) -> dict[str, Any]:
