@@ -60,12 +60,12 @@ async def herd(port: int, path: str, number: int, *fields: tuple[str, str]) -> l
 async def envoy_count(mesh: Mesh, name: str) -> int:
     """The counter of Envoy's ext_proc filter that is named so."""
     transport = httpx.AsyncHTTPTransport(uds=str(mesh.data / "run" / "envoy-admin.sock"))
-    async with httpx.AsyncClient(transport=transport, timeout=10) as client:
+    async with httpx.AsyncClient(transport=transport, timeout=PATIENCE) as client:
         text = (await client.get(f"http://envoy/stats?filter=ext_proc.{name}$")).text
     return sum(int(line.rpartition(":")[2]) for line in text.splitlines())
 
 
-async def until_waiting(mesh: Mesh, number: int, within: float = 10.0) -> Callable[[], Awaitable[None]]:
+async def until_waiting(mesh: Mesh, number: int, within: float = 40.0) -> Callable[[], Awaitable[None]]:
     """What returns when so many more requests than now wait for another's answer, as Envoy was told."""
     before = await envoy_count(mesh, "override_message_timeout_received")
 
@@ -112,8 +112,9 @@ def summary(answers: list[Got]) -> Counter[str]:
 class Together:
     """Lets nobody go on until so many are there at once, or until they have waited for long."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, patience: float = 15.0) -> None:
         self._missing = number
+        self._patience = patience
         self._all = asyncio.Event()
 
     @property
@@ -127,7 +128,7 @@ class Together:
         if self._missing <= 0:
             self._all.set()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._all.wait(), 5.0)
+            await asyncio.wait_for(self._all.wait(), self._patience)
         self._missing += 1
 
 

@@ -23,14 +23,15 @@ spec:
     - {name: candidate, policyRef: {name: stale}, weight: 50, force: [{header: x-canary, exact: v2}]}
 """
 
-# The deadlines are long, so that a slow machine changes no decision.
+# The deadlines are long, so that a slow machine changes no decision; together just below the time that Envoy waits for
+# the sidecar anyway, where requests may wait for each other.
 POLICY = """\
 ---
 apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy
 metadata: {{name: {name}}}
 spec:
-  tiers: {{warm: {{deadline: 400ms}}, cold: {{deadline: 400ms}}}}
+  tiers: {{warm: {{deadline: 900ms}}, cold: {{deadline: 900ms}}}}
   {rules}
 """
 

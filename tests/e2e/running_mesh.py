@@ -22,9 +22,10 @@ from filter_module import built_filter
 from meshcache.policy.sources import read_files
 from meshcache.process import die_with_parent
 
-START_TIMEOUT = 60.0
-STOP_TIMEOUT = 15.0
-PATIENCE = 30.0
+START_TIMEOUT = 180.0
+"""Seconds in which all its processes have started on a machine with much else to do: half a minute, not two seconds."""
+STOP_TIMEOUT = 30.0
+PATIENCE = 60.0
 """Seconds after which something that should come about by itself has not."""
 SLOWEST = 5.0
 """Seconds that an answer under load may take: far above any timeout of Envoy, far below a stall."""
@@ -250,7 +251,7 @@ class Mesh:
     async def status(self) -> dict[str, Any]:
         """The admin API's `/status`."""
         transport = httpx.AsyncHTTPTransport(uds=str(self.data / "run" / "admin.sock"))
-        async with httpx.AsyncClient(transport=transport) as client:
+        async with httpx.AsyncClient(transport=transport, timeout=PATIENCE) as client:
             found: dict[str, Any] = (await client.get("http://meshcache/status")).json()
             return found
 
@@ -287,7 +288,7 @@ class Mesh:
 
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of the samples of `meshcache_<name>` with these labels; 0 when there are none."""
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
             text = (await client.get(self.metrics_url)).text
         return sum(
             sample.value

@@ -15,7 +15,7 @@ import time
 import pytest
 import pytest_asyncio
 from own_envoy import behind_envoy
-from running_mesh import verdict
+from running_mesh import PATIENCE, verdict
 from scripted_origin import Wire, reply
 from tokens import FIRST, KEYS, PAYLOAD, SECOND, bearer, claims_of, signed, token, verifying
 
@@ -36,7 +36,7 @@ apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy
 metadata: {{name: {name}}}
 spec:
-  tiers: {{warm: {{deadline: 400ms}}, cold: {{deadline: 400ms}}}}
+  tiers: {{warm: {{deadline: 900ms}}, cold: {{deadline: 900ms}}}}
   freshness: {{staleWhileRevalidate: 1h, staleIfError: 1h}}
   key: {{partition: [{partition}]}}
 ---
@@ -64,8 +64,8 @@ def secret(sub: object, org: object) -> bytes:
 @contextlib.asynccontextmanager
 async def running(folder, origin, policies=POLICIES, **filter_options):
     """`meshcache serve` behind an Envoy that verifies tokens."""
-    more = {"message_timeout": 1.0, "filters_before": (verifying(**filter_options),)}
-    async with behind_envoy(folder, origin, "--lookup-timeout", "1", policies=policies, **more) as mesh:
+    more = {"filters_before": (verifying(**filter_options),)}
+    async with behind_envoy(folder, origin, "--lookup-timeout", "2", policies=policies, **more) as mesh:
         yield mesh
 
 
@@ -270,7 +270,7 @@ async def test_who_waits_for_another_gets_his_own(guarded, origin, name):
     people = [ALICE, EVE, ("bob", "acme"), ("alice", "evil")]
     waiting = [asyncio.create_task(guarded.get(path, bearer(*who))) for who in people * 3]
     anonymous = asyncio.create_task(guarded.get(path))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         for _ in range(len(people) + 1):
             await arrived.acquire()
     go.set()

@@ -22,7 +22,7 @@ FORGED = [
 async def stranger(mesh):
     """A client whose address `trust` does not name."""
     transport = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
-    async with httpx.AsyncClient(base_url=mesh.base, transport=transport) as client:
+    async with httpx.AsyncClient(base_url=mesh.base, transport=transport, timeout=20) as client:
         yield client
 
 

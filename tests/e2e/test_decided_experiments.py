@@ -32,12 +32,12 @@ spec:
 apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy
 metadata: {name: good}
-spec: {freshness: {defaultTtl: 60s}, tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}}
+spec: {freshness: {defaultTtl: 60s}, tiers: {warm: {deadline: 900ms}, cold: {deadline: 900ms}}}
 ---
 apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy
 metadata: {name: bad}
-spec: {freshness: {maxTtl: 0s}, tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}, collapse: {enabled: false}}
+spec: {freshness: {maxTtl: 0s}, tiers: {warm: {deadline: 900ms}, cold: {deadline: 900ms}}, collapse: {enabled: false}}
 ---
 apiVersion: meshcache.dev/v1alpha1
 kind: CacheRoute
@@ -180,9 +180,14 @@ async def test_a_worse_candidate_is_taken_back_by_itself_and_stays_so(start_mesh
     assert refused == (1, "", "meshcache: worse is RolledBack already\n")
     assert unknown == (1, "", "meshcache: no experiment in force is named other\n")
     assert await arms(again) == {"control"}
-    audited = [json.loads(line) for line in (again.data / "audit.log").read_text().splitlines()]
-    last = [line for line in audited if line["action"] == "experiment"][-1]
-    assert (last["what"], last["text"], last["who"]["uid"]) == ("RolledBack", "a test", os.getuid())
+
+    async def audited() -> list[tuple[str, int]]:
+        lines = [json.loads(line) for line in (again.data / "audit.log").read_text().splitlines()]
+        orders = [line for line in lines if line["action"] == "experiment" and line["what"] == "RolledBack"]
+        return [(line["text"], line["who"]["uid"]) for line in orders if line.get("text") == "a test"]
+
+    # By a thread, a moment after it was carried out.
+    assert await eventually(audited) == [("a test", os.getuid())]
     # Another text is another experiment.
     await again.put_policies(POLICIES.replace("warmup: 1s", "warmup: 2s"))
 

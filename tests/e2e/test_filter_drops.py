@@ -17,6 +17,9 @@ from purge_races import Admin, Changing, race
 from running_mesh import Mesh, eventually, verdict
 from scripted_origin import Asked, Wire, reply
 
+from meshcache.extproc import filter_living
+from meshcache.extproc.filter_state import FOLDER
+
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 RACES = int(os.environ.get("PURGE_RACES", "20"))
@@ -34,6 +37,12 @@ async def mesh(start_mesh) -> Mesh:
 async def _filters(mesh: Mesh) -> list[str]:
     """The filters that may answer by themselves."""
     return [one["name"] for one in (await mesh.status())["filters"] if one["living"] and one["plan"]]
+
+
+async def _written(mesh: Mesh, names: list[str]) -> bool:
+    """Whether a supervisor that begins anew will know of these filters."""
+    known = {f"envoy-{name}" for name in filter_living.read(mesh.data / FOLDER / filter_living.FILE_NAME)}
+    return set(names) <= known
 
 
 async def _hot(mesh: Mesh, path: str) -> None:
@@ -137,7 +146,8 @@ async def test_a_purge_right_after_a_restart_waits_for_filters_of_before(mesh, o
     admin = Admin(mesh)
     try:
         before = await _filters(mesh)
-        await asyncio.sleep(1.5)
+        # It is written down once a second who asks.
+        assert await eventually(lambda: _written(mesh, before)), mesh.log
         pid = (await mesh.status())["pid"]
         os.kill(pid, signal.SIGKILL)
 
@@ -147,7 +157,7 @@ async def test_a_purge_right_after_a_restart_waits_for_filters_of_before(mesh, o
                 return status["pid"] != pid and status["ready"]
             return False
 
-        assert await eventually(back, 30.0), mesh.log
+        assert await eventually(back), mesh.log
         content.version += 1
         result = await admin.purge(tags=[f"tag-{name}"])
         named = {*result["acknowledged"], *result["pending"]}

@@ -93,7 +93,7 @@ async def test_without_a_sidecar_everything_passes(make_folder, origin, path):
             answers = await crowd.get(path, method=method)
             assert {answer.status_code for answer in answers} == {200}
             assert not any(verdict(answer).hit for answer in answers)
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 15, "nobody waits for who is not there"
         assert origin.count(path) == 4 * len(crowd.clients)
 
 
@@ -103,9 +103,11 @@ async def test_without_a_sidecar_everything_passes(make_folder, origin, path):
 async def test_with_a_sidecar_that_talks_nonsense_everything_passes(make_folder, origin, path, body):
     folder = make_folder()
     polls = 0
+    began = 0.0
 
     async def nonsense(reader, writer):
-        nonlocal polls
+        nonlocal polls, began
+        began = began or time.monotonic()
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):
                 polls += 1
@@ -126,7 +128,7 @@ async def test_with_a_sidecar_that_talks_nonsense_everything_passes(make_folder,
                 answers = await crowd.get(path)
                 assert {answer.status_code for answer in answers} == {200}
                 assert not any(verdict(answer).hit for answer in answers)
-            assert polls < 400, "a poll that failed waits before the next"
+            assert polls < 100 + 50 * (time.monotonic() - began), "a poll that failed waits before the next"
     finally:
         server.close()
 

@@ -34,7 +34,7 @@ async def test_the_sidecar_gives_another_release_no_plan_and_answers_as_ever(mak
 
         async def refused() -> bool:
             transport = httpx.AsyncHTTPTransport(uds=str(folder / "envoy-admin.sock"))
-            async with httpx.AsyncClient(transport=transport) as admin:
+            async with httpx.AsyncClient(transport=transport, timeout=20) as admin:
                 text = (await admin.get("http://envoy/stats?filter=meshcache-filter.upstream_rq_400")).text
             return int(text.rpartition(" ")[2] or 0) > 0
 

@@ -14,27 +14,30 @@ import pytest
 import pytest_asyncio
 from herds import SlowStep, Together, ask, herd, raced, summary, until_waiting
 from policy_sets import policies
-from running_mesh import eventually
+from running_mesh import PATIENCE, eventually
 from scripted_origin import chunk, head, reply
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 SLOTS = 8
-NOT_WAITED = 8.0
-"""Seconds, fewer than policies here let anybody wait for another's answer, and enough on a busy machine."""
+NOT_WAITED = 40.0
+"""Seconds, fewer than `PATIENT` policies let anybody wait for another's answer, and enough on a busy machine."""
+PATIENT = "collapse: {maxWait: 60s}"
 
 
 async def test_five_hundred_clients_are_one_request(pair, origin, path):
+    await pair.put_policies(policies(PATIENT))
     step = SlowStep(0.5, until=await until_waiting(pair, 499))
     origin.script(path, step)
     answers = await herd(pair.port, path, 500)
     assert {(one.status, one.body) for one in answers} == {(200, f"{path} 1".encode())}
     assert step.times == 1
     assert summary(answers) == {"meshcache; fwd=uri-miss; stored": 1, "meshcache; fwd=uri-miss; collapsed": 499}
-    assert max(one.seconds for one in answers) < 5
+    assert max(one.seconds for one in answers) < NOT_WAITED
 
 
 async def test_the_leading_client_leaves_in_the_middle(pair, origin, path):
+    await pair.put_policies(policies(PATIENT))
     left = asyncio.Event()
     step = SlowStep(0.3, until=left.wait)
     origin.script(path, step)
@@ -51,11 +54,12 @@ async def test_the_leading_client_leaves_in_the_middle(pair, origin, path):
 
 
 async def test_the_leading_client_leaves_in_the_middle_of_the_body(pair, origin, path):
+    await pair.put_policies(policies(PATIENT))
     begun = asyncio.Event()
 
     async def endless(_asked, wire):
         await wire.send(head([("cache-control", "max-age=60"), ("transfer-encoding", "chunked")]))
-        for _ in range(100):
+        while True:
             await wire.send(chunk(b"x" * 100))
             begun.set()
             await asyncio.sleep(0.1)
@@ -63,8 +67,9 @@ async def test_the_leading_client_leaves_in_the_middle_of_the_body(pair, origin,
     origin.script(path, endless, reply(200, [("cache-control", "max-age=60")], b"whole"))
     leader = asyncio.create_task(ask(pair.port, path))
     await begun.wait()
+    all_wait = await until_waiting(pair, 100)
     crowd = asyncio.create_task(herd(pair.port, path, 100))
-    await asyncio.sleep(0.5)
+    await all_wait()
     leader.cancel()
     assert {(one.status, one.body) for one in await crowd} == {(200, b"whole")}
     assert origin.count(path) == 2
@@ -82,7 +87,7 @@ FIELDS = {
 @pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS.keys())
 async def test_what_is_not_for_sharing_comes_to_each_by_itself_and_a_few_at_a_time(pair, origin, path, fields):
     # A place is given on when nothing is heard of who has it, after a time that follows from this one: a second, so.
-    await pair.put_policies(policies("collapse: {maxWait: 60s}"))
+    await pair.put_policies(policies(PATIENT))
     # Who comes after its answer does not wait at all, and a busy machine may take long until all are there.
     step = SlowStep(0.1, tuple(fields), later=0.04, until=await until_waiting(pair, 199))
     origin.script(path, step)
@@ -128,14 +133,16 @@ async def test_each_variant_is_asked_for_once(pair, origin, path):
 
 
 async def test_errors_are_not_waited_for_one_after_the_other(pair, origin, path):
+    await pair.put_policies(policies(PATIENT))
+
     async def failing(_asked, wire):
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
         await wire.send(reply(503, [], b"sorry"))
 
     origin.script(path, failing)
     answers = await herd(pair.port, path, 100)
     assert {(one.status, one.body) for one in answers} == {(503, b"sorry")}
-    assert max(one.seconds for one in answers) < 8, "not the ten seconds of all of them, nor those that one may wait"
+    assert max(one.seconds for one in answers) < NOT_WAITED, "not the seconds of all of them, nor those one may wait"
 
 
 async def test_a_stream_of_events_holds_nobody_back(pair, origin, path):
@@ -176,21 +183,20 @@ async def test_one_validation_for_all(pair, origin, path):
 async def test_nobody_waits_longer_than_the_policy_says(start_mesh, origin, name):
     text = POLICY.replace("{wait}", "1s")
     mesh = await start_mesh(policies=text)
-    all_wait = await until_waiting(mesh, 49)
-    waiting = 0.0
+    # Nobody is answered before all have come.
+    step = Together(50, PATIENCE)
+    arrivals = []
 
-    async def until():
-        nonlocal waiting
-        await all_wait()
-        waiting = time.monotonic()
+    async def late(_asked, wire):
+        arrivals.append(time.monotonic())
+        await step.come()
+        await wire.send(reply(200, [("cache-control", "max-age=60")], b"x"))
 
-    step = SlowStep(3.0, until=until)
-    origin.script(f"/{name}", step)
+    origin.script(f"/{name}", late)
     answers = await herd(mesh.port, f"/{name}", 50)
     assert {one.status for one in answers} == {200}
-    assert step.times > 1
-    assert step.arrivals[-1] - waiting < 2.5, "nobody has waited for the answer"
-    assert step.arrivals[1] - step.arrivals[0] >= 0.4, "they waited"
+    assert step.complete, "nobody has waited for the answer"
+    assert arrivals[1] - arrivals[0] >= 0.4, "they waited"
     await mesh.stop()
 
 
@@ -199,7 +205,7 @@ apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy
 metadata: {name: patient}
 spec:
-  tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}
+  tiers: {warm: {deadline: 900ms}, cold: {deadline: 900ms}}
   collapse: {maxWait: {wait}}
 ---
 apiVersion: meshcache.dev/v1alpha1
@@ -210,8 +216,8 @@ spec: {match: [{path: {prefix: /}}], policyRef: {name: patient}}
 
 
 async def test_two_thousand_clients_wait_at_once(start_mesh, origin, name):
-    mesh = await start_mesh("--workers", "2", policies=POLICY.replace("{wait}", "30s"))
-    step = SlowStep(1.0, until=await until_waiting(mesh, 1999, 20.0))
+    mesh = await start_mesh("--workers", "2", policies=POLICY.replace("{wait}", "60s"))
+    step = SlowStep(1.0, until=await until_waiting(mesh, 1999))
     origin.script(f"/{name}", step)
     answers = await herd(mesh.port, f"/{name}", 2000)
     assert {(one.status, one.body) for one in answers} == {(200, f"/{name} 1".encode())}
@@ -227,7 +233,7 @@ async def test_two_thousand_clients_wait_at_once(start_mesh, origin, name):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
 async def test_a_worker_is_killed_or_hangs_in_the_middle(start_mesh, origin, name, number):
     """Envoy lets its streams pass. If it was the leader's, the other worker notices, and one of those there goes on."""
-    mesh = await start_mesh("--workers", "2", policies=POLICY.replace("{wait}", "10s"))
+    mesh = await start_mesh("--workers", "2", policies=POLICY.replace("{wait}", "60s"))
     path = f"/{name}"
     ended = asyncio.Event()
     step = SlowStep(2.0, later=3.0, until=ended.wait)
@@ -247,7 +253,7 @@ async def test_a_worker_is_killed_or_hangs_in_the_middle(start_mesh, origin, nam
     assert 50 <= passed <= 150
     assert step.times <= passed + 2, summary(answers)
     # A worker that hangs is killed after five seconds.
-    assert time.monotonic() - began < 13
+    assert time.monotonic() - began < NOT_WAITED
     await mesh.stop()
 
 
@@ -259,7 +265,7 @@ async def test_workers_that_look_while_an_answer_is_stored_find_it(pair, origin,
 async def pods(start_mesh, make_folder, valkey_server):
     """Two pods of one installation: a Valkey and the keys in common, and nothing else."""
     valkey_server.ensure()
-    text = POLICY.replace("{wait}", "10s")
+    text = POLICY.replace("{wait}", "60s")
     first = await start_mesh("--warm", valkey_server.url, "--workers", "2", policies=text)
     folder = make_folder()
     (folder / "data").mkdir()
@@ -309,7 +315,7 @@ async def test_a_pod_that_dies_strands_nobody(pods, start_mesh, make_folder, ori
     folder = make_folder()
     (folder / "data").mkdir()
     shutil.copytree(pods[0].data / "keys", folder / "data" / "keys")
-    text = POLICY.replace("{wait}", "10s")
+    text = POLICY.replace("{wait}", "60s")
     mortal = await start_mesh("--warm", valkey_server.url, policies=text, folder=folder)
     step = SlowStep(60.0, later=0.2)
     origin.script(f"/{name}", step)
@@ -341,6 +347,7 @@ async def test_a_store_that_is_away_keeps_nobody_waiting(pods, origin, name, val
 
 async def test_a_storm_of_clients_that_come_and_go(pair, origin, name):
     """Answers of every kind, clients that leave at any moment: whoever stays is answered, rightly and in time."""
+    await pair.put_policies(policies(PATIENT))
     chance = random.Random(name)
     kinds = {
         "shared": [("cache-control", "max-age=1")],
@@ -373,8 +380,9 @@ async def test_a_storm_of_clients_that_come_and_go(pair, origin, name):
     seen: Counter[str] = Counter()
 
     async def client():
-        until = asyncio.get_running_loop().time() + 6
-        while asyncio.get_running_loop().time() < until:
+        clock = asyncio.get_running_loop().time
+        until = clock() + 6
+        while clock() < until or (seen["answered"] <= 500 and clock() < until + PATIENCE):
             kind, who = chance.choice(list(kinds)), chance.choice("abc")
             asking = asyncio.ensure_future(
                 ask(pair.port, f"/plain/{name}/{kind}/{chance.randrange(3)}", ("x-who", who))
@@ -393,7 +401,7 @@ async def test_a_storm_of_clients_that_come_and_go(pair, origin, name):
             if (got.status, got.body) not in ((200, right), (503, b"sorry")) and got.status not in (502, 503):
                 seen[f"wrong {got.status} {got.body[:40]!r} for {right!r}"] += 1
             else:
-                seen["answered" if got.seconds < 8 else f"after {got.seconds:.0f} s"] += 1
+                seen["answered" if got.seconds < NOT_WAITED else f"after {got.seconds:.0f} s"] += 1
 
     await asyncio.gather(*(client() for _ in range(60)))
     assert set(seen) <= {"answered", "cut off"}, seen

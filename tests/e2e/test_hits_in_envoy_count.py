@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 # Neither is better: the candidate, of which nothing is cached, is no matter of guardrails here.
 WITHOUT_GUARDRAILS = POLICIES[: POLICIES.index("  guardrails:")] + "  warmup: 1s\n"
 PRICED = WITHOUT_GUARDRAILS.replace(
-    "tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}}\n---",
-    "tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}, cost: {perOriginRequest: 0.25, currency: EUR}}\n---",
+    "tiers: {warm: {deadline: 900ms}, cold: {deadline: 900ms}}}\n---",
+    "tiers: {warm: {deadline: 900ms}, cold: {deadline: 900ms}}, cost: {perOriginRequest: 0.25, currency: EUR}}\n---",
     1,
 )
 USERS = 40

@@ -32,6 +32,11 @@ async def _all_ready(mesh, unlike):
     return status["ready"] and all(worker["ready"] and worker["pid"] not in unlike for worker in status["workers"])
 
 
+async def _many(seen):
+    """Whether it was a load, on a slow machine too."""
+    return seen.total() > 100
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV], ids=lambda number: number.name)
 async def test_a_worker_that_dies_is_replaced_and_nobody_notices(backed, name, path, number):
     assert await backed.settled(path)
@@ -39,10 +44,10 @@ async def test_a_worker_that_dies_is_replaced_and_nobody_notices(backed, name, p
     async with steady_load(backed, name) as seen:
         await asyncio.sleep(0.3)
         os.kill(victim, number)
-        assert await eventually(lambda: _all_ready(backed, [victim]), 20)
+        assert await eventually(lambda: _all_ready(backed, [victim]))
         await asyncio.sleep(0.3)
+        assert await eventually(lambda: _many(seen))
     assert set(seen) == {"right"}
-    assert seen["right"] > 100
     assert await backed.settled(path)
 
 
@@ -58,7 +63,7 @@ async def test_a_worker_that_hangs_is_left_out_and_nobody_notices(backed, name, 
             assert await backed.settled(path)
         finally:
             os.kill(victim, signal.SIGCONT)
-        assert await eventually(lambda: _all_ready(backed, []), 20)
+        assert await eventually(lambda: _all_ready(backed, []))
     assert set(seen) == {"right"}
     assert await backed.settled(path)
 
@@ -77,7 +82,7 @@ async def test_a_sidecar_that_dies_as_a_whole_comes_back_and_nobody_notices(back
             except httpx.HTTPError:
                 return False
 
-        assert await eventually(back, 30)
+        assert await eventually(back)
         await asyncio.sleep(0.3)
     assert set(seen) == {"right"}
     # What had been stored is in the store that outlives the sidecar.
@@ -98,7 +103,7 @@ async def test_a_store_that_goes_away_and_comes_back(backed, valkey, name, path,
         async def in_use():
             return not any(tier["breakerOpen"] for tier in (await backed.status())["tiers"])
 
-        assert await eventually(in_use, 20)
+        assert await eventually(in_use)
     assert set(seen) == {"right"}
     assert await backed.settled(f"{path}/after")
     assert await backed.metric("stream_errors_total") == 0, backed.log

@@ -11,6 +11,7 @@ import shutil
 
 import httpx
 import pytest
+from herds import until_waiting
 from running_mesh import PATIENCE, eventually, verdict
 from scripted_origin import chunk, cut, head, reply
 
@@ -90,7 +91,7 @@ async def test_over_http2_as_well(mesh, origin, path):
     origin.script(path, reply(200, [FRESH], body))
     await mesh.get(path)
     await stored(mesh, path)
-    async with httpx.AsyncClient(http1=False, http2=True, base_url=mesh.base, trust_env=False) as client:
+    async with httpx.AsyncClient(http1=False, http2=True, base_url=mesh.base, trust_env=False, timeout=20) as client:
         answer = await client.get(path)
         assert answer.http_version == "HTTP/2"
         assert verdict(answer).hit
@@ -148,9 +149,11 @@ async def test_a_stale_large_body_is_refreshed_behind_the_client(mesh, origin, n
 async def test_many_that_want_one_large_body_share_one_request(mesh, origin, name):
     path, body = f"/plain/{name}", body_of(6 * MIB, 9)
 
+    all_wait = await until_waiting(mesh, 24)
+
     async def slowly(_asked, wire):
         await wire.send(head([FRESH, ("content-length", str(len(body)))]) + body[:MIB])
-        await asyncio.sleep(0.5)
+        await all_wait()
         await wire.send(body[MIB:])
 
     origin.script(path, slowly)

@@ -162,7 +162,7 @@ async def test_internal_headers_do_not_come_back_with_a_hit(mesh, origin, path):
 
 async def test_http2_clients_are_served_alike(mesh, origin, path):
     pytest.importorskip("h2", reason="httpx speaks HTTP/2 only with h2")
-    async with httpx.AsyncClient(base_url=mesh.base, http1=False, http2=True, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=mesh.base, http1=False, http2=True, trust_env=False, timeout=20) as client:
         first, second = await client.get(path), await client.get(path)
         third = await client.head(path)
     assert first.http_version == "HTTP/2"

@@ -193,9 +193,10 @@ async def test_races_with_workers_that_are_killed(local, origin, path, name):
 
     async def disturb(number: int) -> None:
         if number % 5 == 0:
-            pids = [pid for pid in await local.worker_pids() if pid]
-            with contextlib.suppress(ProcessLookupError, IndexError):
-                os.kill(pids[number % len(pids)], signal.SIGKILL)
+            # One that is gone may not have its successor yet.
+            for pid in [pid for pid in await local.worker_pids() if pid][number % 2 :][:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     watchers = await race([local], content, 20, disturb)
     assert watchers.wrong == []
@@ -247,10 +248,10 @@ async def test_the_command(local, origin, path, name):
     async def purge(*arguments: str):
         return await local.command("purge", "--data", str(local.data), *arguments)
 
-    code, out, _ = await purge("--tag", name, "--json")
+    code, out, _ = await purge("--tag", name, "--json", "--wait", "30")
     result = json.loads(out)
     assert (code, result["entries"], result["pending"]) == (0, 1, [])
-    code, out, _ = await purge("--prefix", "/plain/", "--soft")
+    code, out, _ = await purge("--prefix", "/plain/", "--soft", "--wait", "30")
     assert code == 0
     assert "pending       0" in out
     code, _, err = await purge()
@@ -259,10 +260,10 @@ async def test_the_command(local, origin, path, name):
     code, _, err = await purge("--tag", "a,b")
     assert code == 2
     assert "without commas" in err
-    code, out, err = await purge("--route", "gone", "--json")
+    code, out, err = await purge("--route", "gone", "--json", "--wait", "30")
     assert (code, json.loads(out)["entries"]) == (0, 0)
     assert "note: no route in force is named gone" in err
-    code, _, err = await purge("--url", "http://elsewhere.example/plain")
+    code, _, err = await purge("--url", "http://elsewhere.example/plain", "--wait", "30")
     assert code == 0
     assert "note: nothing was stored there" in err
     assert await eventually(lambda: _following(local), 20)
@@ -364,7 +365,11 @@ async def test_a_store_that_is_away_owes_the_purge_to_the_others(pods, valkey_se
     for pod in pods:
         answers = await asyncio.gather(*(pod.get(path) for _ in range(10)))
         assert {answer.text for answer in answers} == {"1"}
-    assert (await pods[0].status())["purges"]["owed"] == 0
+
+    async def paid() -> bool:
+        return bool((await pods[0].status())["purges"]["owed"] == 0)
+
+    assert await eventually(paid)
     await admin.close()
 
 
@@ -377,10 +382,14 @@ async def test_a_store_that_comes_back_with_old_data_revives_nothing(pods, valke
     admin = Admin(pods[0])
     content.version += 1
     await admin.settled(await admin.purge(tags=[name]))
-    with valkey_server.client() as client:
-        client.flushall()
+    # At once: the pods go on writing to it meanwhile.
+    with valkey_server.client() as client, client.pipeline(transaction=True) as restored:
+        restored.flushall()
         for key, (value, ttl) in before.items():
-            client.restore(key, max(0, ttl), value)
+            # A lease may have run out before it was read.
+            if value is not None:
+                restored.restore(key, max(0, ttl), value)
+        restored.execute()
     for pod in pods:
         answers = await asyncio.gather(*(pod.get(path) for _ in range(10)))
         assert {answer.text for answer in answers} == {"1"}

@@ -21,14 +21,14 @@ spec: {revision: {from: envoyCluster}}
 apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy
 metadata: {name: usual}
-spec: {freshness: {staleWhileRevalidate: 1h}, tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}}
+spec: {freshness: {staleWhileRevalidate: 1h}, tiers: {warm: {deadline: 900ms}, cold: {deadline: 900ms}}}
 ---
 apiVersion: meshcache.dev/v1alpha1
 kind: CachePolicy
 metadata: {name: elsewhere}
 spec:
   freshness: {staleWhileRevalidate: 1h}
-  tiers: {warm: {deadline: 400ms}, cold: {deadline: 400ms}}
+  tiers: {warm: {deadline: 900ms}, cold: {deadline: 900ms}}
   refresh: {via: replica}
 ---
 apiVersion: meshcache.dev/v1alpha1
