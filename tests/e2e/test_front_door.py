@@ -240,6 +240,9 @@ async def test_malformed_fields_of_origins_change_no_answer(mesh, origin, path, 
         [("expires", "garbage")],
         [("expires", "0")],
         [("cache-control", "max-age=0, max-age=60")],
+        [("cache-control", "no-store; max-age=60")],
+        [("cache-control", "max-age=60 private")],
+        [("cache-control", "max-age=60"), ("cache-control", "no-cache; public")],
         [FRESH, ("age", "99999999999999999999999999")],
         [FRESH, ("date", "Sat, 01 Jan 2000 00:00:00 GMT")],
         [FRESH, ("vary", "*, \xff")],
@@ -309,3 +312,15 @@ async def test_more_body_than_was_announced_is_not_taken_for_an_answer(mesh, ori
         answer = await mesh.get(path)
         assert answer.content in (b"ok", b"") or answer.status_code >= 500
     assert (await mesh.get(f"{path}/other")).content == f"{path}/other 1".encode()
+
+
+async def test_what_the_origin_says_to_its_hop_alone_goes_to_nobody(mesh, origin, path):
+    said = [FRESH, ("connection", "X-Hop, etag"), ("x-hop", "1"), ("x-own", "1"), ("etag", '"e"')]
+    origin.script(path, reply(200, said, b"right"))
+    for stored in (True, False):
+        answer = await mesh.get(path)
+        assert verdict(answer).stored is stored
+        assert "x-hop" not in answer.headers
+        # Meant for everybody, whatever the sender thinks.
+        assert (answer.headers["x-own"], answer.headers["etag"]) == ("1", '"e"')
+    assert verdict(answer).hit

@@ -180,6 +180,56 @@ def test_restrictions_hold_with_an_unexpected_argument_and_freedoms_do_not() -> 
     assert parse("public=1, must-understand=x") == EMPTY
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "no-store; max-age=60",
+        "no-store;max-age=60",
+        "no-store;",
+        "max-age=60; no-store",
+        "max-age=60;no-store",
+        "public; no-store, max-age=60",
+        "no-cache no-store must-revalidate",
+        "max-age=60\tno-store",
+        "max-age=60 no-store",
+        "no-cache; no-store; private",
+        '"no-store"',
+        "'no-store'",
+        "no-store:",
+        "Cache-Control: No-Store",
+        "ext=1; no-store",
+        'ext="1" no-store',
+    ],
+)
+def test_a_restriction_holds_whatever_stands_between_directives(value: str) -> None:
+    parsed = parse(value)
+    assert parsed.no_store
+    assert not parsed.max_age or value.endswith(", max-age=60")
+
+
+def test_each_restriction_among_wrong_separators_holds() -> None:
+    assert parse("private; no-cache; must-revalidate; proxy-revalidate; public; max-age=60") == CacheControl(
+        private=True, no_cache=True, must_revalidate=True, proxy_revalidate=True, max_age=0, invalid_lifetime=True
+    )
+    assert parse('no-cache="set-cookie"; private="x"').no_cache
+    assert parse('private="x"; no-cache').private
+
+
+@pytest.mark.parametrize("value", ["public; max-age=60", "max-age=60; public", "max-age:60", "public max-age=60"])
+def test_a_lifetime_among_wrong_separators_is_none(value: str) -> None:
+    parsed = parse(value)
+    assert (parsed.max_age, parsed.invalid_lifetime, parsed.public) == (0, True, False)
+    # What has been read before counts, as ever.
+    assert parse(f"max-age=5, {value}").max_age == 5
+
+
+@pytest.mark.parametrize(
+    "value", ['ext="a; no-store"', 'ext="private, no-store"', "ext=no-store", "x-no-store", "no-store-x y"]
+)
+def test_a_word_within_an_extension_is_no_restriction(value: str) -> None:
+    assert parse(value) == EMPTY
+
+
 def test_an_open_quote_does_not_hide_what_follows() -> None:
     assert parse('x="abc, no-store').no_store
 

@@ -8,6 +8,7 @@ before the qualified one.
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,11 @@ _LIFETIMES = {
     "stale-if-error": "stale_if_error",
 }
 _QUALIFIABLE = {"no-cache": ("no_cache", "no_cache_fields"), "private": ("private", "private_fields")}
+
+# A directive as the grammar has it, or nearly: blanks beside its `=` do no harm. A single quote may stand in a token,
+# but in no directive that there is.
+_DIRECTIVE = re.compile(r'[!#$%&*+\-.^_`|~0-9a-z]+[ \t]*(?:=[ \t]*(?:[^\x00-\x20;"]*|"(?:[^"\\]|\\.)*"))?', re.DOTALL)
+_WORD = re.compile(r"[a-z-]+")
 
 # Fields that a stored response cannot be judged or read without. A qualified directive that names one of them
 # cannot be met by leaving the field out, and so is taken as unqualified.
@@ -107,6 +113,8 @@ def request_cache_control(headers: Headers) -> CacheControl:
 def _parse(value: str) -> CacheControl:
     found: dict[str, Any] = {}
     for member in split_list(value.lower()):
+        if _DIRECTIVE.fullmatch(member) is None:
+            _read_loosely(member, found)
         name, equals, argument = member.partition("=")
         if equals:
             # The grammar allows no blanks beside `=`. The directive is still recognised, so that a sloppy
@@ -147,6 +155,22 @@ def _parse(value: str) -> CacheControl:
 
 
 _memo = lru_cache(maxsize=1024)(_parse)
+
+
+def _read_loosely(member: str, found: dict[str, Any]) -> None:
+    """What `member`, which is no directive, binds all the same: `no-store; max-age=60`, `private no-cache`.
+
+    Where something else than commas is between directives, nobody knows what was meant by the numbers, which so are 0,
+    and what would free the cache counts for nothing. That it was to be bound is plain.
+    """
+    for word in _WORD.findall(member):
+        if word in _RESTRICTIVE:
+            found[_RESTRICTIVE[word]] = True
+        elif word in _QUALIFIABLE:
+            found[_QUALIFIABLE[word][0]] = True
+        elif word in _LIFETIMES and _LIFETIMES[word] not in found:
+            found[_LIFETIMES[word]] = 0
+            found["invalid_lifetime"] = found.get("invalid_lifetime", False) or word in ("max-age", "s-maxage")
 
 
 def _seconds(member: str, name: str, argument: str) -> int | None:

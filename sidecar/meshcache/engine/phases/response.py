@@ -20,6 +20,7 @@ from meshcache.engine.storing.begin import begin_fill
 from meshcache.engine.storing.succession import is_error
 from meshcache.message import Headers
 from meshcache.rfc.cache_control import request_cache_control
+from meshcache.rfc.hop_by_hop import HOP_BY_HOP, hop_by_hop_names
 from meshcache.rfc.request import insists
 from meshcache.rfc.tags import TAG_FIELDS
 from meshcache.rfc.validation import confirmed_by_head, contradicts, holds, validates
@@ -220,7 +221,7 @@ class ResponsePhase:
         """The client gets it; a copy is begun where it may be stored."""
         state, forward = self._state, self._forward
         lookup, candidate, now, keeper = state.lookup, state.candidate, state.now, state.cache.keeper
-        hidden = _for_caches(response)
+        hidden = _not_for_client(response)
         if response.status == PARTIAL_CONTENT and lookup and candidate and not is_part(candidate.stored):
             refused = keeper.seen_in_part(lookup.target(), candidate, response, now)
             status = report.passed(lookup, forward.decision, forward.reason, refused, response.headers)
@@ -303,10 +304,16 @@ class ResponsePhase:
         return self._forward.reason is MissReason.REQUEST
 
 
-def _for_caches(response: Response) -> tuple[str, ...]:
-    """The fields of a response that the client is not to see."""
+def _not_for_client(response: Response) -> tuple[str, ...]:
+    """The fields of a response that are for caches, or that its `connection` names: those are for one hop only.
+
+    Envoy takes away what it knows to be so, and hands the others on (RFC 9110 section 7.6.1).
+    """
     names = response.headers.names
-    return () if names.isdisjoint(TAG_FIELDS) else tuple(sorted(TAG_FIELDS & names))
+    hidden = names & TAG_FIELDS
+    if "connection" in names:
+        hidden |= names & (hop_by_hop_names(response.headers) - HOP_BY_HOP)
+    return tuple(sorted(hidden)) if hidden else ()
 
 
 def _names(stored: StoredResponse) -> list[str]:
