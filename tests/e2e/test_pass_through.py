@@ -123,6 +123,15 @@ async def test_other_methods_go_to_the_origin_each_time(mesh, origin, path, meth
         assert origin.count(path) == number
 
 
+@pytest.mark.parametrize("method", ["PROPFIND", "REPORT", "SEARCH"])
+async def test_what_only_reads_costs_nobody_his_answer(mesh, hot, origin, path, method):
+    for each in (mesh, hot):
+        assert await each.settled(path)
+        request = f"{method} {path} HTTP/1.1\r\nhost: {each.base[7:]}\r\nconnection: close\r\n\r\n"
+        assert (await each.raw(request.encode())).startswith(b"HTTP/1.1 200")
+        assert verdict(await each.get(path)).hit
+
+
 async def test_the_answer_to_a_post_may_stream(mesh, origin, path):
     go_on = asyncio.Event()
 

@@ -45,6 +45,40 @@ def test_a_head_says_all_that_envoy_does_not_add() -> None:
     assert head_of(streamed.head(answer(), 9, end=True))[1]
 
 
+def test_a_head_says_nothing_of_what_is_not_told() -> None:
+    untold = answer((("x-a", "b"),))
+    untold.cache_status, untold.age = "", None
+    assert head_of(streamed.head(untold, 0, end=True))[0] == [
+        (":status", b"200"),
+        ("x-a", b"b"),
+        ("content-length", b"0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "method", "alone"),
+    [
+        ((("content-type", "a/b"),), 200, "GET", True),
+        ((("content-type", "a/b"),), 301, "GET", True),
+        ((), 404, "HEAD", True),
+        ((), 200, "GET", False),
+        ((("content-type", "a/b"),), 204, "HEAD", False),
+    ],
+)
+def test_what_has_no_content_is_a_head_alone_where_it_would_lose_something(
+    fields: tuple[tuple[str, str], ...], status: int, method: str, alone: bool
+) -> None:
+    stored = StoredResponse(b"k", (), status, fields, 0.0, 0.0, 0.0, False, b"")
+    empty = Answer(Decision.HIT, stored, TierName.HOT, 7, "meshcache; hit")
+    assert streamed.is_head_alone(empty, method) is alone
+    empty.not_modified = True
+    assert not streamed.is_head_alone(empty, method)
+    part = Excerpt(416, (("content-range", "bytes */0"),), b"")
+    assert not streamed.is_head_alone(Answer(Decision.HIT, stored, TierName.HOT, 7, "", excerpt=part), method)
+    whole = StoredResponse(b"k", (), status, fields, 0.0, 0.0, 0.0, False, b"x")
+    assert not streamed.is_head_alone(Answer(Decision.HIT, whole, TierName.HOT, 7, ""), method)
+
+
 def test_lines_of_one_name_become_one() -> None:
     fields, _ = head_of(streamed.head(answer((("vary", "a"), ("link", "<x>"), ("vary", "b"))), 9))
     assert [pair for pair in fields if pair[0] in ("vary", "link")] == [("vary", b"a, b"), ("link", b"<x>")]

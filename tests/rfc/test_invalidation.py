@@ -6,13 +6,15 @@ from meshcache.message import Headers
 from meshcache.rfc.invalidation import invalidates, is_unsafe, other_targets
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "QUERY", "REPORT", "SEARCH"])
 def test_safe_methods(method: str) -> None:
     assert not is_unsafe(method)
     assert not invalidates(method, 200)
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH", "FOO", "get", ""])
+@pytest.mark.parametrize(
+    "method", ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH", "search", "PROPPATCH", "FOO", "get", ""]
+)
 @pytest.mark.parametrize(
     ("status", "expected"),
     [(100, False), (200, True), (204, True), (303, True), (400, False), (404, False), (500, False)],

@@ -51,7 +51,7 @@ pub const Reply = struct {
     age_ms: u64,
 };
 
-/// The answer to `request` at `now_ms`; null when it would be longer than there is room for.
+/// The answer to `request` at `now_ms`; null when it would be longer than there is room for, or lose some of its fields.
 pub fn compose(hit: *const Hit, request: *const View, told: *const Told, now_ms: i64, room: *Room) ?Reply {
     const entry = hit.entry;
     const age_ms: u64 = @intCast(@max(0, now_ms -| entry.times.birth));
@@ -76,6 +76,8 @@ pub fn compose(hit: *const Hit, request: *const View, told: *const Told, now_ms:
     if (request.has.contains(.if_none_match) and unmodified(request, hit, text, &room.condition)) {
         return .{ .status = 304, .pairs = reduce(pairs, &room.reduced), .body = &.{}, .age_ms = age_ms };
     }
+    // From an answer without a body Envoy takes the type, and for HEAD the length.
+    if (entry.body == 0 and entry.status != 204 and (entry.flags & untyped == 0 or equal(request.method.?, "HEAD"))) return null;
     return .{ .status = entry.status, .pairs = pairs, .body = hit.body(), .age_ms = age_ms };
 }
 

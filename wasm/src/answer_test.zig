@@ -54,7 +54,7 @@ const Fixture = struct {
             }
         };
         const hit = self.store.find(self.store.hash("key"), "key", Any{}, born + after_ms, &self.drops).?;
-        return answer.compose(&hit, request, &told, born + after_ms, &room).?;
+        return answer.compose(&hit, request, &told, born + after_ms, &room) orelse error.NotGiven;
     }
 };
 
@@ -162,4 +162,29 @@ test "an answer without a type has an empty one, lest it become text" {
     const empty = try Fixture.make(&.{}, null, answer.untyped, "", 204);
     defer empty.done();
     try expectPairs(&.{.{ "age", "0" }}, (try empty.compose(&view, told, 0)).pairs);
+}
+
+test "what has no body is not given where Envoy would take its type or its length" {
+    const told: answer.Told = .{ .shown = .off, .stale = false, .arm = "", .policy = "p" };
+    const typed = [_]Pair{.{ .name = "content-type", .value = "text/javascript" }};
+    const Case = struct { fields: []const Pair, flags: u16 = 0, body: []const u8 = "", status: u16 = 200, head: bool = false, given: bool };
+    for ([_]Case{
+        .{ .fields = &typed, .given = false },
+        .{ .fields = &typed, .status = 301, .given = false },
+        .{ .fields = &typed, .body = "body", .given = true },
+        .{ .fields = &typed, .body = "body", .head = true, .given = true },
+        .{ .fields = &typed, .status = 204, .given = true },
+        .{ .fields = &.{}, .flags = answer.untyped, .given = true },
+        .{ .fields = &.{}, .flags = answer.untyped, .head = true, .given = false },
+        .{ .fields = &.{}, .flags = answer.untyped, .status = 204, .head = true, .given = true },
+    }) |case| {
+        var memory: [256]u8 = undefined;
+        var view: fields.View = .{};
+        try asking(&view, &memory, null);
+        view.method = if (case.head) "HEAD" else "GET";
+        const fixture = try Fixture.make(case.fields, null, case.flags, case.body, case.status);
+        defer fixture.done();
+        const reply = fixture.compose(&view, told, 0);
+        if (case.given) _ = try reply else try testing.expectError(error.NotGiven, reply);
+    }
 }

@@ -46,7 +46,7 @@ pub const Spellings = struct {
     }
 };
 
-/// RFC 9110 section 9.2.1.
+/// As `rfc.invalidation.SAFE_METHODS`.
 pub fn isSafe(method: []const u8) bool {
     return mem.among(method, &safe);
 }
@@ -56,4 +56,4 @@ fn isSafeIgnoringCase(method: []const u8) bool {
     return false;
 }
 
-const safe = [_][]const u8{ "GET", "HEAD", "OPTIONS", "TRACE" };
+const safe = [_][]const u8{ "GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "QUERY", "REPORT", "SEARCH" };

@@ -20,6 +20,7 @@ from meshcache.extproc import wire
 from meshcache.extproc.bounds import room
 from meshcache.extproc.filter_marks import FilterMarks
 from meshcache.extproc.pacing import Pace
+from meshcache.extproc.streamed import is_head_alone
 from meshcache.wasm.marks import ASK
 
 if TYPE_CHECKING:
@@ -159,11 +160,13 @@ class ExternalProcessor:
                 outcome = await self._wait(exchange, outcome.seconds, stream)
             if isinstance(outcome, Answer) and (span := outcome.span) is not None:
                 reply, outcome, large = await self._large(exchange, outcome, span, since)
+            elif not isinstance(outcome, Answer):
+                reply = wire.forward(outcome, marked=marked)
+            elif is_head_alone(outcome, exchange.request.method):
+                # Without a mark: the filter in Envoy has no way to answer so.
+                reply = self._edge.head(outcome, 0, end=True)
             else:
-                if isinstance(outcome, Answer):
-                    reply = self._edge.answer(outcome, self._mark(exchange, outcome) if marked else None)
-                else:
-                    reply = wire.forward(outcome, marked=marked)
+                reply = self._edge.answer(outcome, self._mark(exchange, outcome) if marked else None)
             if not waited and outcome.decision is not Decision.BYPASS:
                 self._cache.meter.stage(Stage.LOOKUP, time.perf_counter() - began)
             account = exchange.account

@@ -8,8 +8,10 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 if TYPE_CHECKING:
     from meshcache.message import Headers
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""RFC 9110 section 9.2.1. A method that is not known to be safe counts as unsafe."""
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "QUERY", "REPORT", "SEARCH"})
+"""RFC 9110 section 9.2.1, and those that IANA's registry of methods calls safe besides: they read.
+
+A method that is not known to be safe counts as unsafe (RFC 9111 section 4.4)."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
