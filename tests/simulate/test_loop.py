@@ -71,9 +71,14 @@ def test_an_exception_of_a_task_is_kept(loop: VirtualLoop) -> None:
     async def fails() -> None:
         raise ValueError("on purpose")
 
+    async def fails_later() -> None:
+        await asyncio.sleep(0.5)
+        raise KeyError("on purpose")
+
     loop.create_task(fails())
+    loop.create_task(fails_later())
     loop.advance(101.0)
-    assert [type(failure["exception"]) for failure in loop.failures] == [ValueError]
+    assert [type(failure["exception"]) for failure in loop.failures] == [ValueError, KeyError]
 
 
 def test_the_loop_around_it_is_put_back() -> None:

@@ -53,6 +53,8 @@ async def tier(request: pytest.FixtureRequest, tmp_path: Path, now: Now) -> Asyn
             made = LmdbTier(tmp_path / "warm", 32 * MIB, board, wall_clock=now)
         case "folder":
             made = ObjectTier(tmp_path / "cold", 32 * MIB, board, wall_clock=now)
+            # Else the first write begins a sweep, at whatever the time is by then.
+            await made.sweep()
         case _:
             valkey: LocalValkey = request.getfixturevalue("valkey")
             made = RedisTier(valkey.url)

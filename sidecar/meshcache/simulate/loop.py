@@ -53,6 +53,8 @@ class _Call(asyncio.TimerHandle):
                 call(*self._given)
             else:
                 self._within.run(call, *self._given)
+        # The traceback of a task that fails keeps this frame: what is left in it would keep the task (as in asyncio).
+        del self, call
 
 
 def drive(loop: VirtualLoop, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -97,10 +99,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 ready.popleft().run()
             if not timers or timers[0][0] > until:
                 break
-            when, _, handle = heappop(timers)
+            when = timers[0][0]
             if when > self.now:
                 self.now = when
-            handle.run()
+            heappop(timers)[2].run()
         if until > self.now:
             self.now = until
 
