@@ -78,6 +78,18 @@ async def test_a_head_that_the_origin_answers_in_spite_of_the_stored_validator_g
         assert (await rig.get()).body == b"five"
 
 
+async def test_a_head_that_names_nothing_of_what_is_stored_but_another_type_renews_nothing(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"{}", headers={"content-type": "application/json"}, cache_control="max-age=10")
+        await rig.get()
+        rig.clock.pass_by(11)
+        rig.origin.says("/a", b"<p>", headers={"content-type": "text/html"}, cache_control="max-age=60")
+        got = await rig.ask("HEAD")
+        assert (got.status, got.decision, got.headers.get("content-type")) == (200, "miss", "text/html")
+        got = await rig.get()
+        assert (got.body, got.headers.get("content-type")) == (b"<p>", "text/html")
+
+
 async def test_a_good_head_is_not_answered_by_a_stored_error(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.says("/a", b"four", status=500, headers={"etag": '"1"'}, cache_control="max-age=600")

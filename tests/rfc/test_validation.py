@@ -170,6 +170,21 @@ def test_freshened_obeys_what_is_addressed_to_this_cache() -> None:
         ([], [("content-length", "x")], False),
         ([("content-encoding", "gzip")], [("content-encoding", "gzip")], True),
         ([], [("content-encoding", "gzip")], False),
+        # A digest of the octets tells more than any validator.
+        ([ETAG, ("repr-digest", "sha-256=:a:")], [ETAG, ("repr-digest", "sha-256=:b:")], False),
+        ([ETAG, ("repr-digest", "sha-256=:a:")], [ETAG, ("repr-digest", "sha-256=:a:")], True),
+        ([ETAG], [ETAG, ("repr-digest", "sha-256=:b:")], True),
+        ([("content-md5", "a")], [("content-md5", "b")], False),
+        # Where no validator tells, what describes the content has to be the same.
+        ([("content-type", "text/html")], [("content-type", "text/html")], True),
+        ([("content-type", "text/html")], [], True),
+        ([("content-type", "text/html")], [("content-type", "text/plain")], False),
+        ([], [("content-type", "text/plain")], False),
+        ([("content-language", "de")], [("content-language", "en")], False),
+        ([("content-location", "/a.de")], [("content-location", "/a.en")], False),
+        ([("content-type", "text/html")], [("content-length", "4"), ("content-type", "text/plain")], False),
+        # Where one does, it may be called otherwise now.
+        ([ETAG, ("content-type", "text/html")], [ETAG, ("content-type", "text/plain")], True),
     ],
 )
 def test_which_answer_to_head_speaks_of_the_stored_response(stored: Fields, received: Fields, expected: bool) -> None:

@@ -21,19 +21,14 @@ if TYPE_CHECKING:
 
     from meshcache.message import Field
 
+_DIGESTS = frozenset({"content-digest", "content-md5", "digest", "repr-digest"})
+"""They say which octets a response has, or would have."""
+
 # They describe the octets that are stored, or name them, and a 304 does not bring these anew (RFC 9111 section 3.2).
-_NOT_UPDATED = frozenset(
-    {
-        "content-digest",
-        "content-encoding",
-        "content-length",
-        "content-md5",
-        "content-range",
-        "digest",
-        "etag",
-        "repr-digest",
-    }
-)
+_NOT_UPDATED = _DIGESTS | {"content-encoding", "content-length", "content-range", "etag"}
+_DESCRIBING = ("content-language", "content-location", "content-type")
+"""Representation metadata that hardly changes unless the representation does (RFC 9110 sections 8.3 to 8.7)."""
+
 # Representation metadata, which a 304 need not repeat (RFC 9110 section 15.4.5).
 _NOT_IN_304 = (_NOT_UPDATED - {"etag"}) | {"content-language", "content-type"}
 
@@ -126,7 +121,8 @@ def confirmed_by_head(stored_fields: Iterable[Field], length: int, head: Headers
     """Whether a 200 to HEAD speaks of the stored response to GET, whose body is `length` bytes long.
 
     Each validator and the length, where the answer has them, must be those that are stored (RFC 9111 section 4.3.5),
-    and so must the coding, by which the octets differ.
+    and so must the coding and what digests both have, by which the octets differ. Without a validator, when the RFC
+    has nothing to compare, or only a length that others may have too, so must the type, the language and the location.
     """
     stored = Headers(stored_fields)
     etag = head.get("etag")
@@ -136,6 +132,14 @@ def confirmed_by_head(stored_fields: Iterable[Field], length: int, head: Headers
     if last_modified is not None and not _same_date(last_modified, stored.get("last-modified"), now):
         return False
     if "content-encoding" in head and head.get("content-encoding") != stored.get("content-encoding"):
+        return False
+    if any(head.get(name) != stored.get(name) for name in _DIGESTS & head.names & stored.names):
+        return False
+    if (
+        etag is None
+        and last_modified is None
+        and any(name in head.names and head.get(name) != stored.get(name) for name in _DESCRIBING)
+    ):
         return False
     announced = head.get("content-length")
     return announced is None or announced == str(length)

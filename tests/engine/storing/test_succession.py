@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cache_harness import Rig, Sent
-from cache_origin import START
+from cache_origin import START, Reply
 from meshcache.engine.records import StoredResponse
 from meshcache.engine.storing.succession import SLOW_SECONDS, is_older
 from meshcache.rfc.fields import format_http_date
@@ -86,6 +86,76 @@ async def test_a_slow_older_answer_does_not_replace_a_newer_one(tmp_path: Path) 
                 rig.forget_memory()
             got = await rig.get()
             assert (got.body, got.decision) == (b"new", "hit")
+
+
+def undated(sent: Sent) -> Sent:
+    """Its answer will be that what is stored is still right, without a word of when that was so."""
+    sent.reply = Reply(304, (("etag", '"1"'),))
+    return sent
+
+
+@pytest.mark.parametrize("varied", [{}, {"vary": "accept-language"}], ids=["one for all", "variants"])
+async def test_a_304_without_a_date_brings_nothing_back_that_was_replaced_meanwhile(
+    tmp_path: Path, varied: dict[str, str]
+) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"old", headers={"etag": '"1"', **varied})
+        await rig.get()
+        rig.clock.pass_by(100)
+        slow = undated(await sent(rig))
+        rig.clock.pass_by(0.1)
+        rig.origin.says("/a", b"new", headers={"etag": '"2"', **varied})
+        assert (await (await sent(rig, cache_control="no-cache")).finish()).body == b"new"
+        rig.clock.pass_by(0.1)
+        got = await slow.finish()
+        assert (got.body, got.decision) == (b"old", "revalidated"), "its own client gets what was confirmed"
+        assert rig.meter.stores == ["stored", "stored", "older"]
+        await rig.settle()
+        for in_memory in (True, False):
+            if not in_memory:
+                rig.forget_memory()
+            assert (await rig.get()).body == b"new"
+
+
+async def test_nor_in_the_store_of_several_workers(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN, workers=2) as rig:
+        rig.origin.says("/a", b"old", headers={"etag": '"1"'})
+        await rig.get()
+        await rig.settle()
+        rig.clock.pass_by(100)
+        slow = undated(await sent(rig))
+        rig.clock.pass_by(0.1)
+        rig.origin.says("/a", b"new", headers={"etag": '"2"'})
+        await (await sent(rig, worker=1, cache_control="no-cache")).finish()
+        await rig.settle()
+        rig.clock.pass_by(2 * SLOW_SECONDS)
+        await slow.finish()
+        await rig.settle()
+        rig.forget_memory()
+        assert (await rig.get(worker=1)).body == b"new"
+
+
+async def test_a_304_with_a_later_date_does(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"old", headers={"etag": '"1"'})
+        await rig.get()
+        rig.clock.pass_by(100)
+        slow = await sent(rig)
+        rig.origin.says("/a", b"new", headers={"etag": '"2"'})
+        await (await sent(rig, cache_control="no-cache")).finish()
+        rig.clock.pass_by(2)
+        slow.reply = Reply(304, (("etag", '"1"'), ("date", format_http_date(rig.clock.now))))
+        await slow.finish()
+        assert (await rig.get()).body == b"old", "the origin has taken its change back"
+
+
+async def test_a_304_without_a_date_renews_what_it_was_asked_about(tmp_path: Path) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        rig.origin.says("/a", b"old", headers={"etag": '"1"'})
+        await rig.get()
+        rig.clock.pass_by(100)
+        await undated(await sent(rig)).finish()
+        assert (await rig.get()).decision == "hit"
 
 
 async def test_not_in_the_store_of_several_workers_either(tmp_path: Path) -> None:

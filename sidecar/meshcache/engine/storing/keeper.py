@@ -149,13 +149,16 @@ class Keeper:
         record: StoredResponse,
         replacing: Candidate | None,
         judgement: Judgement | None = None,
+        *,
+        undated: bool = False,
     ) -> NoStoreReason | None:
         """Store a whole answer, or a part with what is held of the same representation already.
 
-        `judgement` is how the policy sees it, where that is known. Returns why it went nowhere, if so.
+        `judgement` is how the policy sees it, where that is known; for `undated` see `succession.yields`.
+        Returns why it went nowhere, if so.
         """
         judgement = judgement or judge(record, target.policy.freshness)
-        outcome = self._writer.write(target, record, judgement, replacing)
+        outcome = self._writer.write(target, record, judgement, replacing, undated=undated)
         self._meter.stored(outcome)
         return None if outcome == STORED else NoStoreReason(outcome)
 
@@ -217,7 +220,8 @@ class Keeper:
         read = vary is None and record.initial_age == arrival.age
         judgement = judged(record, arrival.reading) if read else judge(record, target.policy.freshness)
         if reason is None:
-            reason = self.place(target, record, candidate, judgement)
+            undated = "date" not in response.headers.names
+            reason = self.place(target, record, candidate, judgement, undated=undated)
         else:
             self.not_stored(reason, target.request, candidate, old.status)
         born = target.epochs.born

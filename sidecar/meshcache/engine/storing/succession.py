@@ -52,9 +52,16 @@ def is_good(candidate: Candidate, now: float) -> bool:
     return not is_error(candidate.stored.status) and outlives(candidate.judgement, now)
 
 
-def yields(record: StoredResponse, held: StoredResponse, freshness: Freshness, now: float) -> NoStoreReason | None:
-    """Why `record` must not be stored in place of `held`, which is stored under the same key; None when it may."""
-    if is_older(record, held):
+def yields(
+    record: StoredResponse, held: StoredResponse, freshness: Freshness, now: float, *, undated: bool = False
+) -> NoStoreReason | None:
+    """Why `record` must not be stored in place of `held`, which is stored under the same key; None when it may.
+
+    With `undated` it is what was stored before, confirmed by a response that does not say when that was so. Such a one
+    speaks of what was stored before alone (RFC 9111 section 4.3.4), and brings nothing back in place of what has come
+    since it was asked for.
+    """
+    if is_older(record, held) or (undated and held.response_time > record.request_time):
         return NoStoreReason.OLDER
     if is_error(record.status) and not is_error(held.status) and outlives(judge(held, freshness), now):
         return NoStoreReason.BETTER_STORED

@@ -45,10 +45,18 @@ class Writer:
         self._stack = stack
         self._clock = clock
 
-    def write(self, target: Target, record: StoredResponse, judgement: Judgement, replacing: Candidate | None) -> str:
+    def write(
+        self,
+        target: Target,
+        record: StoredResponse,
+        judgement: Judgement,
+        replacing: Candidate | None,
+        *,
+        undated: bool = False,
+    ) -> str:
         """Write a whole answer, or a part with what is held of the same representation already: the outcome.
 
-        `judgement` is how the policy sees `record`.
+        `judgement` is how the policy sees `record`; for `undated` see `yields`.
         """
         if is_part(record):
             return self._part(target, record, replacing)
@@ -56,25 +64,33 @@ class Writer:
             # Of an older version, or no longer needed.
             self._stack.delete(replacing.storage, replacing.stored)
             replacing = None
-        return self._whole(target, record, judgement, replacing)
+        return self._whole(target, record, judgement, replacing, undated=undated)
 
-    def _whole(self, target: Target, record: StoredResponse, judgement: Judgement, replacing: Candidate | None) -> str:
+    def _whole(
+        self,
+        target: Target,
+        record: StoredResponse,
+        judgement: Judgement,
+        replacing: Candidate | None,
+        *,
+        undated: bool = False,
+    ) -> str:
         """Store under the primary key, or under a variant's with the list of variants beside it."""
         held, known = (None, None) if replacing is None else (replacing.tier, replacing.stored)
         now = self._in_memory(target, target.key.storage, record)
-        reason = self._overtaken(target, record, now, known)
+        reason = self._overtaken(target, record, now, known, undated=undated)
         if reason is not None:
             return reason
         if not record.selecting:
             # It answers every request for the resource; older variants become unreachable with their list, which
             # it has to replace wherever that would be found first.
             tier = held if target.index is None else TierName.HOT
-            return self._write(target, target.key.storage, record, judgement, tier)
+            return self._write(target, target.key.storage, record, judgement, tier, undated=undated)
         storage = variant_key(target.key.storage, record.selecting)
-        reason = self._yields(target, record, self._in_memory(target, storage, record), known)
+        reason = self._yields(target, record, self._in_memory(target, storage, record), known, undated=undated)
         if reason is not None:
             return reason
-        outcome = self._write(target, storage, record, judgement, held)
+        outcome = self._write(target, storage, record, judgement, held, undated=undated)
         if outcome == STORED:
             self._list(target, record, now)
         return outcome
@@ -85,7 +101,13 @@ class Writer:
         return None if entry is None or entry.record.key != record.key else entry.record
 
     def _yields(
-        self, target: Target, record: StoredResponse, held: Record | None, known: StoredResponse | None
+        self,
+        target: Target,
+        record: StoredResponse,
+        held: Record | None,
+        known: StoredResponse | None,
+        *,
+        undated: bool = False,
     ) -> NoStoreReason | None:
         """Why `record` must not take the place of the answer that is `held`, or stand beside it.
 
@@ -93,21 +115,27 @@ class Writer:
         """
         if held is known or not isinstance(held, StoredResponse):
             return None
-        return yields(record, held, target.policy.freshness, self._clock())
+        return yields(record, held, target.policy.freshness, self._clock(), undated=undated)
 
     def _overtaken(
-        self, target: Target, record: StoredResponse, now: Record | None, known: StoredResponse | None
+        self,
+        target: Target,
+        record: StoredResponse,
+        now: Record | None,
+        known: StoredResponse | None,
+        *,
+        undated: bool,
     ) -> NoStoreReason | None:
         """The same for what is under the primary key `now`, be it the list of variants.
 
         Answers that vary and answers that do not may be under way together: the newer one counts, whichever it is.
         """
         if record.selecting or not isinstance(now, VariantIndex):
-            return self._yields(target, record, now, known)
+            return self._yields(target, record, now, known, undated=undated)
         for storage, selecting in variant_keys(target.key, now, target.request.headers):
             variant = self._in_memory(target, storage, record)
             if isinstance(variant, StoredResponse) and variant.selecting == selecting:
-                return self._yields(target, record, variant, known)
+                return self._yields(target, record, variant, known, undated=undated)
         # What has come in meanwhile is for others: which of the two is newer cannot be told.
         return None if now == target.index else NoStoreReason.OLDER
 
@@ -156,6 +184,8 @@ class Writer:
         record: StoredResponse,
         judgement: Judgement,
         held: TierName | None,
+        *,
+        undated: bool = False,
     ) -> str:
         """Write to the tiers that the caller has earned, and to where the key is `held` so far."""
         policy = target.policy
@@ -164,12 +194,13 @@ class Writer:
         entry = entry_of(target, storage, record, tiers, now, of_use(judgement, policy, now), judgement)
         if is_error(record.status) or self._clock() - record.request_time > SLOW_SECONDS:
             # Another process may have stored something in the meantime, which its memory alone knows so far.
-            entry = msgspec.structs.replace(entry, yields_to=partial(self._stays, record, policy.freshness))
+            stays = partial(self._stays, record, policy.freshness, undated)
+            entry = msgspec.structs.replace(entry, yields_to=stays)
         outcome = self._stack.store(entry)
         return outcome.refused or STORED
 
-    def _stays(self, record: StoredResponse, freshness: Freshness, held: StoredResponse) -> bool:
-        return yields(record, held, freshness, self._clock()) is not None
+    def _stays(self, record: StoredResponse, freshness: Freshness, undated: bool, held: StoredResponse) -> bool:
+        return yields(record, held, freshness, self._clock(), undated=undated) is not None
 
     def _list(self, target: Target, variant: StoredResponse, now: Record | None) -> None:
         """Have the list of the resource's variants say how to find `variant`, and what they can be purged by.
