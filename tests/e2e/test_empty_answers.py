@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hot_mesh import crowd_of
-from running_mesh import verdict
+from running_mesh import eventually, verdict
 from scripted_origin import reply
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
@@ -57,3 +57,50 @@ async def test_with_the_filter_in_envoy(hot, origin, path, status):
                 assert told(answer)["content-type"] == "text/javascript"
                 assert told(answer)["content-length"] == "0"
     assert verdict(answer).hit
+
+
+LARGE = bytes(1 << 21)
+STALE = [("cache-control", "max-age=0"), ("etag", '"e"'), ("content-type", "text/javascript"), ("link", "<a>, <b>")]
+CONFIRMED = reply(304, [("cache-control", "max-age=0"), ("etag", '"e"'), ("x-of-304", "1"), ("set-cookie", "a=b")])
+FAILED = reply(503, [("retry-after", "1"), ("set-cookie", "a=b")])
+
+
+async def asked_about(mesh, path, method):
+    """An answer for which the origin was asked about what is stored; None while nothing is."""
+    answer = await mesh.get(path, method=method)
+    return answer if "fwd-status" in answer.headers["cache-status"] else None
+
+
+@pytest.mark.parametrize(("method", "body"), [("HEAD", b""), ("HEAD", b"x"), ("HEAD", LARGE), ("GET", b"")])
+@pytest.mark.parametrize(("said", "status"), [(CONFIRMED, 304), (FAILED, 503)])
+async def test_after_the_origin_was_asked(mesh, origin, name, method, body, said, status):
+    path = f"/safety/{name}"
+    origin.script(path, reply(200, STALE, body), said)
+    first = await mesh.get(path)
+    # A large body is stored a moment later.
+    answer = await eventually(lambda: asked_about(mesh, path, method), within=5)
+    assert answer is not None
+    assert f"fwd-status={status}" in answer.headers["cache-status"]
+    assert answer.status_code == 200
+    assert told(answer) == told(first)
+    assert "retry-after" not in answer.headers
+    assert answer.headers["cache-control"] == "max-age=0"
+
+
+async def test_a_head_while_nobody_answers(mesh, origin, name):
+    path = f"/safety/{name}"
+    origin.script(path, reply(200, STALE, LARGE))
+    first = await mesh.get(path)
+    async with origin.down():
+        answer = await eventually(lambda: asked_about(mesh, path, "HEAD"), within=5)
+    assert (answer.status_code, told(answer)) == (200, told(first))
+    assert verdict(answer).detail.startswith("stale-if-error")
+
+
+async def test_the_cookies_of_a_confirmation_reach_who_asked(mesh, origin, path):
+    origin.script(path, reply(200, STALE), reply(304, [("set-cookie", "a=b"), ("set-cookie", "c=d")]))
+    await mesh.get(path)
+    for method in ("GET", "HEAD"):
+        answer = await mesh.get(path, method=method)
+        assert answer.headers.get_list("set-cookie") == ["a=b", "c=d"]
+        assert told(answer)["content-type"] == "text/javascript"

@@ -324,3 +324,23 @@ def test_a_reply_that_changes_nothing(reply: bytes, kind: str) -> None:
     ]
     assert changed == []
     assert not message.HasField("mode_override")
+
+
+@pytest.mark.parametrize("cookies", [(), ("a=b",)])
+def test_the_origin_s_head_becomes_another_one(cookies: tuple[str, ...]) -> None:
+    stored = StoredResponse(
+        b"k", (), 200, (("content-type", "a/b"), ("link", "<a>"), ("link", "<b>")), 0.0, 0.0, 0.0, False, b""
+    )
+    outcome = Answer(Decision.REVALIDATED, stored, TierName.HOT, 7, "meshcache; fwd=stale", cookies=cookies)
+    names = ["content-type", "etag", "set-cookie"]
+    change = parsed(wire.in_place(outcome, names)).response_headers.response.header_mutation
+    assert options(change) == [
+        (":status", b"200", False),
+        ("content-type", b"a/b", False),
+        ("link", b"<a>, <b>", False),
+        ("content-length", b"0", False),
+        ("age", b"7", False),
+        ("cache-status", b"meshcache; fwd=stale", False),
+    ]
+    # A client's own cookies stay as they came.
+    assert list(change.remove_headers) == (["etag"] if cookies else ["etag", "set-cookie"])

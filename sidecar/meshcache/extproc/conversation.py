@@ -20,11 +20,11 @@ from meshcache.extproc import wire
 from meshcache.extproc.bounds import room
 from meshcache.extproc.filter_marks import FilterMarks
 from meshcache.extproc.pacing import Pace
-from meshcache.extproc.streamed import is_head_alone
+from meshcache.extproc.streamed import is_head_alone, said
 from meshcache.wasm.marks import ASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from meshcache.engine.account import Account
     from meshcache.engine.cache import Cache
@@ -89,6 +89,10 @@ class Edge(Protocol):
 
     def head(self, outcome: Answer, length: int, *, end: bool = False) -> bytes:
         """The reply that begins an answer in pieces, of `length` bytes together; `end` when none follow."""
+        ...
+
+    def in_place(self, outcome: Answer, names: Iterable[str]) -> bytes:
+        """The reply that makes the origin's head, with fields of these names, that of an answer without a body."""
         ...
 
 
@@ -360,6 +364,13 @@ class ExternalProcessor:
             if isinstance(outcome, Answer):
                 if account is not None:
                     account.decided(outcome)
+                if (
+                    response.complete
+                    and is_head_alone(outcome, exchange.request.method)
+                    and room(message.response_headers, said(outcome, outcome.stored.length).items())
+                ):
+                    # No answer in pieces is taken any more; but the head that is there may become another one.
+                    return self._edge.in_place(outcome, response.headers.names), True
                 return await self._answer_late(exchange, outcome), True
             see = wire.See.NOTHING
             if account is not None:

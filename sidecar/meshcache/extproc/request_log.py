@@ -16,7 +16,7 @@ from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.metering import EngineMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from structlog.typing import FilteringBoundLogger
 
@@ -126,6 +126,11 @@ class _ListeningEdge:
         if (line := _LINE.get()) is not None:
             line.status = outcome.status
         return streamed.head(outcome, length, end=end)
+
+    def in_place(self, outcome: Answer, names: Iterable[str]) -> bytes:
+        if (line := _LINE.get()) is not None:
+            line.status = outcome.status
+        return wire.in_place(outcome, names)
 
 
 def _shown(text: str) -> str:

@@ -28,8 +28,8 @@ _WITHOUT_CONTENT = frozenset({204, 304})
 _BODY_ENDS = b"\x10\x01"  # StreamedBodyResponse.end_of_stream (2)
 
 
-def head(outcome: Answer, length: int, *, end: bool = False) -> bytes:
-    """The head of the answer, whose body has `length` bytes; `end` when none of them follow, as with HEAD.
+def said(outcome: Answer, length: int) -> dict[str, str]:
+    """The whole head of the answer, whose body has `length` bytes.
 
     Lines of one name become one (RFC 9110 section 5.3); the one field for which that is wrong is never stored.
     """
@@ -41,22 +41,30 @@ def head(outcome: Answer, length: int, *, end: bool = False) -> bytes:
         joined["age"] = str(outcome.age)
     if outcome.cache_status:
         joined["cache-status"] = outcome.cache_status
+    return joined
+
+
+def head(outcome: Answer, length: int, *, end: bool = False) -> bytes:
+    """What is `said`, as a message; `end` when no body follows, as with HEAD."""
     pairs = [
         delimited(_PAIR, delimited(_KEY, name.encode("latin-1")) + delimited(_VALUE, value.encode("latin-1")))
-        for name, value in joined.items()
+        for name, value in said(outcome, length).items()
     ]
     return delimited(_STREAMED, delimited(_HEAD, delimited(_MAP, b"".join(pairs)) + (_HEAD_ENDS if end else b"")))
 
 
 def is_head_alone(outcome: Answer, method: str) -> bool:
-    """Whether an answer without content is to be such a head.
+    """Whether an answer is to be such a head, without a body.
 
     From an immediate reply without a body Envoy takes `content-type` and `content-length` away (seen with 1.40): an
     empty script would have no type, for which browsers refuse modules, and HEAD would not tell that a file is empty.
     """
-    if outcome.size or outcome.excerpt is not None or outcome.status in _WITHOUT_CONTENT:
+    if outcome.excerpt is not None or outcome.status in _WITHOUT_CONTENT:
         return False
-    return method == "HEAD" or any(name == "content-type" for name, _ in outcome.stored.fields)
+    if method == "HEAD":
+        # Beside a body at hand Envoy tells the length of that, and sends nothing of it.
+        return not outcome.stored.body
+    return not outcome.size and any(name == "content-type" for name, _ in outcome.stored.fields)
 
 
 def body(data: bytes, *, end: bool) -> bytes:

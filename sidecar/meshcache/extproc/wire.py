@@ -18,6 +18,7 @@ from meshcache.extproc import verified
 from meshcache.extproc.bounds import room
 from meshcache.extproc.protobuf import delimited, varint
 from meshcache.extproc.streamed import head as head
+from meshcache.extproc.streamed import said
 from meshcache.message import Headers, Peer, Request, Response
 from meshcache.rfc.validation import not_modified_fields
 from meshcache.wasm.marks import ASK
@@ -190,6 +191,13 @@ def answer(outcome: Answer, mark: Field | None = None) -> bytes:
         return _complete(_head(part.status, _typed(part.fields) if part.body else part.fields), added, part.body)
     head = outcome.rendered
     return _complete(render(stored) if head is None else head, added, stored.body)
+
+
+def in_place(outcome: Answer, names: Iterable[str]) -> bytes:
+    """The reply that makes the origin's head, which has fields of these names, that of an answer without a body."""
+    fields = said(outcome, outcome.stored.length)
+    kept = {*fields, "set-cookie"} if outcome.cookies else fields.keys()
+    return continue_response(fields.items(), [name for name in names if name not in kept])
 
 
 def _typed(fields: tuple[Field, ...]) -> tuple[Field, ...]:
