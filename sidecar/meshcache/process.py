@@ -98,6 +98,7 @@ class Backoff:
 
 def make_folder(path: Path, what: str) -> Path:
     """Make `path` if need be and see that it can be written to. Raises `StartError`."""
+    _check_name(path)
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o750)
     except OSError as error:
@@ -107,8 +108,19 @@ def make_folder(path: Path, what: str) -> Path:
     return path
 
 
+def _check_name(path: Path) -> None:
+    """Refuse what cannot be told to workers and to Envoy, which take text. Raises `StartError`."""
+    whole = os.fsencode(path.absolute())
+    try:
+        whole.decode()
+    except UnicodeDecodeError:
+        name = whole.decode("utf-8", "backslashreplace")
+        raise StartError(f"{name}: the name is not UTF-8; choose another") from None
+
+
 def check_unix_path(path: Path) -> Path:
-    """Refuse a socket path that the kernel would refuse. Raises `StartError`."""
+    """Refuse a socket path that the kernel or Envoy's configuration would refuse. Raises `StartError`."""
+    _check_name(path)
     if len(os.fsencode(path)) > MAX_UNIX_PATH_BYTES:
         raise StartError(f"{path} is too long for a unix socket: choose a shorter folder")
     return path

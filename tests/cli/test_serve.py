@@ -272,3 +272,38 @@ def test_logs_that_cannot_be_written_cost_nothing_but_themselves(place, kind):
         process.wait()
         if kind != "reader-gone":
             os.close(reader)
+
+
+def test_names_of_policies_that_are_not_utf8(place):
+    place.policies.rename(place.folder / "p\udcff")
+    (place.folder / "p\udcff" / "b\udcff.yaml").write_text("# nothing\n")
+    command = place.serve("--policies", "p\udcff", "--workers", "1")
+    assert place.ready(command).policies.source == "p\\xff"
+    (place.folder / "p\udcff" / "c\udcff.yaml").write_text(BAD)
+    refusal = until(lambda: place.status().policies.refusal, what="a refusal")
+    assert "p\\xff/c\\xff.yaml:" in refusal.errors[0]
+    command.signal(signal.SIGTERM)
+    assert command.wait() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="namespaces of processes take root")
+@pytest.mark.parametrize("after", [0.05, 0.2, 0.5])
+def test_the_first_process_of_a_container_ends_when_it_is_told_to(place, after):
+    # The kernel keeps from it what it does not mind, and at its start it minds nothing.
+    command = [sys.executable, "-m", "meshcache", "serve", "--data", "data", "--metrics-listen", "127.0.0.1:0"]
+    outer = subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", *command], cwd=place.folder)
+    try:
+        inner = until(lambda: Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split())
+        time.sleep(after)
+        until(lambda: b"meshcache" in Path(f"/proc/{inner[0]}/cmdline").read_bytes())
+        until(lambda: signal.SIGTERM in _minded(inner[0]), 10, "a handler of the signal")
+        os.kill(int(inner[0]), signal.SIGTERM)
+        assert outer.wait(20) in (0, 128 + signal.SIGTERM)
+    finally:
+        outer.kill()
+        outer.wait()
+
+
+def _minded(pid):
+    found = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
+    return {number for number in signal.Signals if int(found.split()[1], 16) >> (number - 1) & 1}

@@ -67,6 +67,7 @@ def told(place, capsys, monkeypatch):
         (("--listen", "203.0.113.7:80"), "--listen 203.0.113.7:80 cannot be used"),
         (("--data", "policies/a.yaml/x"), "cannot make the data folder"),
         (("--data", "d" * 120), "too long for a unix socket"),
+        (("--data", "d\udcff"), "d\\xff: the name is not UTF-8; choose another"),
     ],
 )
 def test_up_tells_what_cannot_work(told, arguments, expected):
@@ -115,6 +116,8 @@ def test_up_tells_what_makes_no_sense(told, arguments, expected):
     [
         (("--data", "policies/a.yaml/x"), "cannot make the data folder"),
         (("--data", "d" * 120), "too long for a unix socket"),
+        (("--data", "d\udcff"), "d\\xff: the name is not UTF-8; choose another"),
+        (("--socket-dir", "s\udcff"), "s\\xff: the name is not UTF-8; choose another"),
     ],
 )
 def test_serve_tells_what_cannot_work(told, arguments, expected):
@@ -140,6 +143,7 @@ def test_serve_tells_what_cannot_work(told, arguments, expected):
         (("--warm", "redis://"), "--warm: expected a URL such as redis://"),
         (("--cold", "s3://bucket"), "--cold: s3://: not supported yet"),
         (("--workers", "0"), "--workers: expected at least 1"),
+        (("--keys", "k\udcff"), "k\\xff: an option has to be UTF-8 text"),
     ],
 )
 def test_serve_tells_what_makes_no_sense(told, arguments, expected):

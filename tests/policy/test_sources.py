@@ -82,6 +82,18 @@ def test_what_cannot_be_read_is_told_by_its_own_name(tmp_path: Path) -> None:
     ]
 
 
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    folder = tmp_path / "p\udcff"
+    folder.mkdir()
+    (folder / "a\udcfe.yaml").write_text("a: 1")
+    (folder / "b\udcfe.yaml").symlink_to("gone")
+    documents = read_files([folder])
+    assert documents.files == ((f"{tmp_path}/p\\xff/a\\xfe.yaml", "a: 1"),)
+    assert problems(documents) == [f"{tmp_path}/p\\xff/b\\xfe.yaml: cannot be read: No such file or directory"]
+    with pytest.raises(PolicyErrors, match=r"q\\xff: there is no such folder"):
+        FolderSource(tmp_path / "q\udcff").read()
+
+
 def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
     for number in range(MAX_FILES + 1):
         (tmp_path / f"{number}.yaml").touch()
@@ -241,6 +253,15 @@ async def test_a_folder_that_is_a_symlink_is_swapped(tmp_path: Path) -> None:
         (tmp_path / "next").symlink_to("two")
         (tmp_path / "next").rename(tmp_path / "now")
         await watched.until(reads("two"))
+
+
+async def test_a_folder_that_cannot_be_watched_by_its_name_is_polled_and_can_be_left(tmp_path: Path) -> None:
+    folder = tmp_path / "p\udcff"
+    folder.mkdir()
+    (folder / "a.yaml").write_text("a: 1")
+    async with asyncio.timeout(20), watching(folder) as watched:
+        replaced(folder, "a.yaml", "a: 2")
+        await watched.until(reads("a: 2"))
 
 
 async def test_a_file_that_cannot_be_read_is_told_once_and_heals(tmp_path: Path) -> None:

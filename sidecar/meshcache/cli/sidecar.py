@@ -30,7 +30,7 @@ from meshcache.extproc.settings import SupervisorOptions
 from meshcache.extproc.supervisor import Supervisor
 from meshcache.observe import logs
 from meshcache.policy.errors import PolicyErrors
-from meshcache.policy.sources import FolderSource
+from meshcache.policy.sources import FolderSource, shown
 from meshcache.policy.trust import parse_network
 from meshcache.policy.values import cold_url, warm_url
 from meshcache.process import FolderLock, StartError, UsageError, bind_tcp, bind_unix, make_folder, parse_address
@@ -144,6 +144,14 @@ def check_ranges(networks: tuple[str, ...]) -> None:
             raise UsageError(f"--show-all-to: {error}") from None
 
 
+def check_text(options: SidecarOptions) -> None:
+    """Refuse what cannot be told to workers. Raises `UsageError`."""
+    try:
+        msgspec.msgpack.encode(options.for_supervisor().worker)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{logs.redact(shown(error.object))}: an option has to be UTF-8 text") from None
+
+
 async def run_sidecar(options: SidecarOptions) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit status; what kept it from starting is said on stderr."""
     stop = asyncio.Event()
@@ -246,7 +254,7 @@ class _Sidecar:
         self._stop = stop
         self._lock = FolderLock(options.data / "serve.lock")
         self._supervisor = Supervisor(
-            options.for_supervisor(), FolderSource(options.policies), str(options.policies), self._log
+            options.for_supervisor(), FolderSource(options.policies), shown(options.policies), self._log
         )
         self._servers: list[EmbeddedServer] = []
         self._sockets: list[socket.socket] = []
@@ -274,6 +282,7 @@ class _Sidecar:
         check_ranges(options.show_all_to)
         make_folder(options.data, "data")
         make_folder(run_folder(options.data), "socket")
+        check_text(options)
         self._lock.acquire()
         try:
             token = Token.load_or_create(options.token_file or options.data / TOKEN_FILE)

@@ -28,6 +28,11 @@ _SETTLE_TRIES = 6
 """A folder that never comes to rest is taken as it is after so many readings."""
 
 
+def shown(path: str | Path) -> str:
+    """`path` as text for people, logs and other processes: a file's name may hold bytes that are no UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def read_files(paths: Iterable[str | Path]) -> Documents:
     """The policy files at `paths`: folders stand for the `*.yaml` and `*.yml` in them, `-` for standard input. Nothing
     is raised: what cannot be read is among the `problems` of the result.
@@ -38,11 +43,11 @@ def read_files(paths: Iterable[str | Path]) -> Documents:
         try:
             inside = _policy_files(path) if path.is_dir() else [path]
         except OSError as error:
-            problems.append(_unreadable(str(path), error))
+            problems.append(_unreadable(shown(path), error))
             continue
         names.update(dict.fromkeys(map(str, inside)))
     if len(names) > MAX_FILES:
-        problems.append(PolicyError(next(iter(names)), 0, 0, "", f"more than {MAX_FILES} policy files"))
+        problems.append(PolicyError(shown(next(iter(names))), 0, 0, "", f"more than {MAX_FILES} policy files"))
         names = {}
     files: list[tuple[str, str]] = []
     for name in names:
@@ -50,7 +55,7 @@ def read_files(paths: Iterable[str | Path]) -> Documents:
         if isinstance(found, PolicyError):
             problems.append(found)
         else:
-            files.append((name, found))
+            files.append((shown(name), found))
     return Documents.of(files, problems)
 
 
@@ -72,10 +77,11 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _read(name: str) -> str | PolicyError:
+def _read(path: str) -> str | PolicyError:
+    name = shown(path)
     try:
         # Non-blocking, so that a named pipe is refused instead of waited for.
-        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return PolicyError(name, 0, 0, "", "not a file or a folder")
@@ -133,11 +139,11 @@ class FolderSource:
         try:
             if stat.S_ISDIR(self.path.stat().st_mode):
                 return read_files([self.path])
-            problem = PolicyError(str(self.path), 0, 0, "", "not a folder")
+            problem = PolicyError(shown(self.path), 0, 0, "", "not a folder")
         except (FileNotFoundError, NotADirectoryError):
-            problem = PolicyError(str(self.path), 0, 0, "", "there is no such folder")
+            problem = PolicyError(shown(self.path), 0, 0, "", "there is no such folder")
         except OSError as error:
-            problem = _unreadable(str(self.path), error)
+            problem = _unreadable(shown(self.path), error)
         return Documents.of([], [problem])
 
     async def changes(self) -> AsyncIterator[Documents]:
@@ -164,8 +170,8 @@ class FolderSource:
                 touched.clear()
         finally:
             watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watcher
+            # However it ends: an error of its own must not take the place of a cancellation.
+            await asyncio.gather(watcher, return_exceptions=True)
 
     async def _settled(self, documents: Documents) -> Documents:
         for _ in range(_SETTLE_TRIES):
@@ -179,8 +185,9 @@ class FolderSource:
     async def _watch(self, touched: asyncio.Event) -> None:
         """Set `touched` when the system notifies of a change; the poll covers whatever goes unnoticed here."""
         while True:
-            # The folder may be missing, or the limit of watches reached: polling alone has to do for now.
-            with contextlib.suppress(OSError, RuntimeError):
+            # The folder may be missing, the limit of watches reached, the name none that can be watched: polling alone
+            # has to do for now.
+            with contextlib.suppress(Exception):
                 stop = asyncio.Event()
                 guard = asyncio.create_task(self._replaced(stop))
                 try:
