@@ -14,13 +14,14 @@ ROOT = Path(meshcache.__file__).parent
 ALLOWED: dict[str, set[str]] = {
     "message": set(),
     "decisions": set(),
+    "lookalikes": set(),
     "process": set(),
     "eviction": set(),
     "experiment": set(),
     "observe": set(),
     "rfc": {"message", "decisions"},
-    "policy": {"message", "experiment"},
-    "engine": {"message", "decisions", "rfc", "experiment", "policy"},
+    "policy": {"message", "lookalikes", "experiment"},
+    "engine": {"message", "decisions", "lookalikes", "rfc", "experiment", "policy"},
     "tiers": {"decisions", "engine", "eviction", "experiment"},
     "wasm": {"message", "decisions", "rfc", "experiment", "policy", "engine"},
     "simulate": {"message", "decisions", "rfc", "eviction", "policy", "engine", "tiers"},
@@ -48,7 +49,7 @@ those that wire."""
 
 WIRING = ("cache", "exchange")
 
-PURE = ("message", "decisions", "rfc", "engine", "eviction", "experiment", "wasm")
+PURE = ("message", "decisions", "lookalikes", "rfc", "engine", "eviction", "experiment", "wasm")
 """No I/O and no protobuf: time, randomness and stores come in as arguments."""
 
 RIM = {ROOT / "wasm" / "building.py", ROOT / "wasm" / "module.py"}

@@ -82,6 +82,27 @@ def test_a_peer_is_named_by_its_verified_certificate(part: str, value: str) -> N
         ("sid=1; sid=2", None),
         ("sid=", None),
         ("asid=1", None),
+        # Some origins read another cookie for it: by other capitals, as a list, escaped, with a blank.
+        ("sid=1; SID=2", None),
+        ("Sid=2; sid=1", None),
+        ("SID=1", None),
+        ("sid=1; sid[]=2", None),
+        ("sid=1; sid[a]=2", None),
+        ("sid=1; s%69d=2", None),
+        ("sid=1; sid =2", None),
+        # To some it is in quotes, and to others behind a comma or a blank.
+        ('x="; sid=1; y="', None),
+        ('x="a; sid=1', None),
+        ('x="a\\"; sid=1; y="', None),
+        ("sid=1; x=a,sid=2", None),
+        ("sid=1; x=a sid=2", None),
+        ('sid="1; 2"', None),
+        # What is odd and hides nothing says nothing of it.
+        ('x="a b"; sid=1', "1"),
+        ("x=a,b; sid=1", "1"),
+        ("sid=a,b", "a,b"),
+        ("sid=1 ; x=2", "1 "),
+        ("sid=1; sidx=2; sid_x=3; sid.x=4", "1"),
     ],
 )
 def test_a_session_is_the_one_value_of_its_cookie(cookies: str, value: str | None) -> None:

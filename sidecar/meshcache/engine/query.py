@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from meshcache.rfc.spelling import parameter
+from meshcache.lookalikes import parameter
 
 if TYPE_CHECKING:
     from meshcache.policy.compiled import KeySpec

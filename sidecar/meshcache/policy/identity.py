@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from meshcache.lookalikes import one_value
+
 if TYPE_CHECKING:
-    from meshcache.message import Headers, Peer, Request, Token
+    from meshcache.message import Peer, Request, Token
     from meshcache.policy.compiled import KeySpec
 
 _LONGEST = 512
@@ -107,8 +109,9 @@ def named(source: IdentitySource | None, request: Request) -> Named | None:
         return None
     if source.kind == "jwtClaim":
         return _by_claim(request.tokens, source.name)
+    # Of a cookie in doubt nobody knows which one the origin believes.
     value = (
-        _by_peer(request.peer, source.name) if source.kind == "mtlsPeer" else _by_cookie(request.headers, source.name)
+        _by_peer(request.peer, source.name) if source.kind == "mtlsPeer" else one_value(request.headers, source.name)
     )
     return Named(value) if value and len(value) <= _LONGEST else None
 
@@ -125,17 +128,6 @@ def _by_peer(peer: Peer, part: str) -> str:
     if not peer.mtls:
         return ""
     return {"uri": peer.uri, "dns": peer.dns, "subject": peer.subject}.get(part, "")
-
-
-def _by_cookie(headers: Headers, name: str) -> str:
-    """The cookie's value; empty when it comes with several: which of them the origin believes is not known."""
-    found: set[str] = set()
-    for line in headers.get_all("cookie"):
-        for pair in line.split(";"):
-            key, _, value = pair.partition("=")
-            if key.strip(" \t") == name:
-                found.add(value.strip(" \t"))
-    return found.pop() if len(found) == 1 else ""
 
 
 def _derived(secret: bytes) -> bytes:

@@ -1,26 +1,19 @@
-"""Names of fields, query parameters and cookies that an origin may take for one another.
+"""Names of fields that an origin may take for one another.
 
 Many origins get fields as variables, in whose names `-` and `_` are one (RFC 3875 section 4.1.18): to them a field
-`x_forwarded_host` is `x-forwarded-host`, or goes before it. Many do not mind the case of parameters and cookies, make
-lists of `a[]` and `a[0]` under the name `a`, or read dots and blanks as `_`. To all others it is a name of its own. So
-it is minded as if it were the one that it looks like, and never taken for it.
+`x_forwarded_host` is `x-forwarded-host`, or goes before it. To all others it is a name of its own. So it is minded as
+if it were the one that it looks like, and never taken for it.
 """
 
 from __future__ import annotations
 
-import re
 from itertools import product
-from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote_plus
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Set
 
     from meshcache.message import Headers
-
-
-_PLAIN: Final = re.compile("[a-z0-9_-]*")
-_FOLDED: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)} | {ord("."): "_", ord(" "): "_"}
 
 
 def meant(name: str) -> str:
@@ -56,14 +49,3 @@ def with_lookalikes(said: str | None, name: str, headers: Headers) -> str | None
     """`said`, which is what `headers` say to `name`, kept apart by what its `lookalikes` say, if there are any."""
     others = lookalikes(name, headers)
     return f"{'-' if said is None else '+' + said}{others}" if others else said
-
-
-def parameter(name: str) -> str:
-    """A form of the name of a query parameter or a cookie: the same for all that may be taken for one another."""
-    if _PLAIN.fullmatch(name):
-        return name
-    if "%" in name or "+" in name:
-        name = unquote_plus(name, "latin-1")
-    name = name.partition("\0")[0].strip().translate(_FOLDED)
-    # A bracket that is never closed is read as `_`, or as it is.
-    return name.partition("[")[0] if "]" in name.partition("[")[2] else name.replace("[", "_")
