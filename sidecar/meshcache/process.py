@@ -44,8 +44,10 @@ def die_with_parent(parent: int | None = None) -> None:
 class FolderLock:
     """Keeps a folder to one process. The kernel releases the lock when the process ends, however that ends."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, option: str = "--data") -> None:
+        """`path` is a file in the folder, which `option` names."""
         self._path = path
+        self._option = option
         self._fd: int | None = None
 
     def acquire(self) -> None:
@@ -61,7 +63,7 @@ class FolderLock:
             os.close(fd)
             by = f" (pid {holder})" if holder else ""
             raise StartError(
-                f"{self._path.parent} is in use by another meshcache{by}: stop it or choose another --data"
+                f"{self._path.parent} is in use by another meshcache{by}: stop it or choose another {self._option}"
             ) from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)

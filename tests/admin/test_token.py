@@ -1,5 +1,6 @@
 """The token of the admin API."""
 
+import os
 import stat
 
 import pytest
@@ -14,6 +15,22 @@ def test_a_token_is_made_once_and_for_its_owner_alone(tmp_path):
     assert Token.load_or_create(path).header == Token.load(path).header == made.header
     assert Token.load_or_create(tmp_path / "other").header != made.header
     assert made.name == "admin.token"
+
+
+def test_a_token_is_there_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "admin.token"
+
+    def killed(_descriptor):
+        # What it has written so far may be lost.
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Token.load_or_create(path)
+    assert not path.exists()
+    assert Token.load_or_create(path).header == Token.load(path).header
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_opens(tmp_path):

@@ -185,6 +185,42 @@ def test_a_data_folder_in_use_is_refused_and_its_owner_unharmed(place):
     assert place.status().well
 
 
+def test_a_folder_of_sockets_in_use_is_refused_and_its_owner_unharmed(place):
+    first = place.serve("--workers", "1", "--socket-dir", "sockets")
+    before = [(worker.socket, os.stat(worker.socket).st_ino) for worker in place.ready(first).workers]
+    second = place.run("serve", "--data", "other", "--metrics-listen", "127.0.0.1:0", "--socket-dir", "sockets")
+    assert second.wait() == 1
+    assert f"in use by another meshcache (pid {first.pid}): stop it or choose another --socket-dir" in second.stderr
+    assert [(path, os.stat(path).st_ino) for path, _ in before] == before
+    assert (place.folder / "sockets" / "filter.sock").exists()
+
+
+def test_a_hangup_without_a_terminal_asks_for_nothing(place):
+    command = place.serve("--workers", "1")
+    before = place.ready(command)
+    command.signal(signal.SIGHUP)
+    until(lambda: "SIGHUP asks for nothing" in command.stderr, what="a line of the log")
+    after = place.status()
+    assert (after.pid, after.workers[0].pid, after.ready) == (before.pid, before.workers[0].pid, True)
+
+
+def test_a_terminal_that_goes_stops_what_runs_on_it(place):
+    ours, theirs = os.openpty()
+    arguments = ("serve", "--data", "data", "--metrics-listen", "127.0.0.1:0", "--workers", "1")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "meshcache", *arguments], cwd=place.folder, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    try:
+        until(lambda: (status := place.status()) and status.ready, 60, "a worker that is ready")
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_change_of_stores_is_said_to_need_a_restart(place):
     command = place.serve()
     place.ready(command)

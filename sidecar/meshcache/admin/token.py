@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import secrets
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 FILE_NAME: Final = "admin.token"
 """In the data folder, unless another file is named."""
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LEAST: Final = 16
 _MOST: Final = 4096
 
@@ -31,19 +33,25 @@ class Token:
     @classmethod
     def load_or_create(cls, path: Path) -> Token:
         """The token in the file at `path`, made (mode 0600) when there is none. Raises `TokenError`."""
+        if path.exists():
+            return cls.load(path)
+        value = secrets.token_urlsafe(32)
+        # Whole or not at all: half a token, or none, would keep every later start from getting further.
+        scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(os.open(scratch, _NEW, 0o600), "w", encoding="ascii") as file:
+                file.write(value + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(scratch, path)
         except FileExistsError:
+            # Another process was faster.
             return cls.load(path)
         except OSError as error:
             raise TokenError(f"{path}: {error.strerror}") from error
-        value = secrets.token_urlsafe(32)
-        try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(value + "\n")
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise TokenError(f"{path}: {error.strerror}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                scratch.unlink()
         return cls(value, path.name)
 
     @classmethod

@@ -16,6 +16,7 @@ from meshcache.admin.app import Unavailable, admin_app, metrics_app
 from meshcache.admin.server import EmbeddedServer
 from meshcache.admin.token import FILE_NAME as TOKEN_FILE
 from meshcache.admin.token import Token, TokenError
+from meshcache.cli.hangup import on_hangup
 from meshcache.cli.options import DEFAULT_METRICS_LISTEN, refresh_cluster_name
 from meshcache.cli.paths import admin_socket, run_folder
 from meshcache.envoy.timeouts import message_timeout
@@ -253,6 +254,7 @@ class _Sidecar:
         self._log = logs.get_logger()
         self._stop = stop
         self._lock = FolderLock(options.data / "serve.lock")
+        self._socket_lock = FolderLock(options.socket_dir / "sockets.lock", "--socket-dir")
         self._supervisor = Supervisor(
             options.for_supervisor(), FolderSource(options.policies), shown(options.policies), self._log
         )
@@ -262,8 +264,9 @@ class _Sidecar:
         """Unix sockets that are there while this runs."""
 
     def handle_signals(self) -> None:
-        """SIGTERM and SIGINT stop, the second at once; SIGUSR1 turns readiness off."""
+        """SIGTERM and SIGINT stop, the second at once; SIGUSR1 turns readiness off, SIGHUP asks for nothing."""
         loop = asyncio.get_running_loop()
+        on_hangup(loop, self._on_stop, self._log)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop)
         loop.add_signal_handler(signal.SIGUSR1, self._supervisor.lame_duck)
@@ -284,6 +287,9 @@ class _Sidecar:
         make_folder(run_folder(options.data), "socket")
         check_text(options)
         self._lock.acquire()
+        # Sockets are made in the place of those that a killed process has left: nobody else's may be there.
+        make_folder(options.socket_dir, "socket")
+        self._socket_lock.acquire()
         try:
             token = Token.load_or_create(options.token_file or options.data / TOKEN_FILE)
         except TokenError as error:
@@ -334,4 +340,5 @@ class _Sidecar:
             sock.close()
         for path in self._named:
             path.unlink(missing_ok=True)
+        self._socket_lock.release()
         self._lock.release()

@@ -21,6 +21,7 @@ from meshcache.cli.checks import (
     parse_refresh_clusters,
     policy_folder,
 )
+from meshcache.cli.hangup import on_hangup
 from meshcache.cli.parts import EnvoyPart, ModulePart, Part, keep
 from meshcache.cli.paths import DEFAULT_DATA, admin_socket, own_name, run_folder
 from meshcache.cli.sidecar import check_store_urls, fail
@@ -96,6 +97,7 @@ async def run_stack(options: StackOptions) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    on_hangup(loop, lambda: on_signal(signal.SIGHUP), logs.get_logger())
     stack = _Stack(options)
     try:
         started = await _unless(stack.start(), stop)
