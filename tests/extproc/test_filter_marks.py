@@ -113,6 +113,26 @@ async def test_an_answer_that_is_stored_may_be_kept_as_it_goes_by(tmp_path: Path
         assert edge.told == [("miss", "keep")]
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("bound", [100, 200])
+async def test_the_mark_takes_no_room_from_what_the_client_sees(tmp_path: Path, bound: int, method: str) -> None:
+    async with Rig(tmp_path, PLAIN) as rig:
+        edge = Edge(rig)
+        marked = []
+        why = AskedFor.MISS if method == "GET" else AskedFor.UNSAFE
+        for number in range(bound - 12, bound + 4):
+            path = f"/{number}"
+            answer = response(**dated(rig), **{f"x_{at}": "v" for at in range(number)})
+            with_mark = await edge.talk(asked(edge.ask(why, path), path=path, method=method), answer)
+            rig.forget_memory()
+            without = await edge.talk(request(path=path, method=method), answer)
+            said = fields(with_mark.replies[1])
+            marked.append(bool({KEEP, DROP} & said.keys()))
+            shown = {name: value for name, value in said.items() if name not in (KEEP, DROP)}
+            assert shown == fields(without.replies[1])
+        assert set(marked) == {True, False}
+
+
 async def test_a_hit_may_be_kept_for_what_is_left_of_it(tmp_path: Path) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         edge = Edge(rig)

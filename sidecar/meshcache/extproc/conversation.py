@@ -378,8 +378,11 @@ class ExternalProcessor:
             elif outcome.copy:
                 see = wire.See.BODY
             mark = None if exchange.request.asked is None else self._mark(exchange, outcome)
-            fields = ("cache-status", outcome.cache_status), *(() if mark is None else (mark,))
-            if room(message.response_headers, fields):
+            status = ("cache-status", outcome.cache_status)
+            if mark is not None and not room(message.response_headers, (status, mark)):
+                # The filter keeps nothing then, or drops more than it had to: the client gets what he would without it.
+                mark = None
+            if mark is not None or room(message.response_headers, (status,)):
                 return wire.pass_on(outcome, see, mark), see is wire.See.NOTHING
             return wire.UNCHANGED[see], see is wire.See.NOTHING
         if kind == "response_trailers":
