@@ -57,6 +57,13 @@ def test_what_is_no_final_response_is_not_stored(status: int) -> None:
     assert reason(status=status, lifetime=True) is NoStoreReason.STATUS
 
 
+@pytest.mark.parametrize("cc", ["max-age=60", "public, s-maxage=60", "must-understand, max-age=60"])
+@pytest.mark.parametrize("status", [407, 408, 413, 417, 421, 425, 428, 429, 431, 511])
+def test_what_is_said_to_one_client_alone_is_not_stored(status: int, cc: str) -> None:
+    assert reason(cc, status=status) is NoStoreReason.STATUS
+    assert reason(None, status=status, lifetime=True) is NoStoreReason.STATUS
+
+
 @pytest.mark.parametrize("status", [200, 204, 299, 302, 307, 400, 403, 404, 410, 499, 500, 503, 599])
 def test_any_final_status_is_stored_with_explicit_freshness(status: int) -> None:
     assert reason(status=status) is None

@@ -20,6 +20,13 @@ STORABLE_METHODS = frozenset({"GET"})
 HEURISTICALLY_CACHEABLE = frozenset({200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501})
 """Status codes for which a lifetime may be assumed (RFC 9110 section 15.1)."""
 
+NEVER_STORED = frozenset({407, 408, 413, 417, 421, 425, 428, 429, 431, 511})
+"""What these say is of one client, connection or request, and of nothing that the key holds, whatever lifetime they have.
+
+Of four of them RFC 6585 says that a cache must not store them (sections 3 to 6). The others answer to credentials for a
+proxy, to how fast, how large or by which connection a request came, to `expect` and to early data.
+"""
+
 UNDERSTOOD = frozenset(
     {200, 201, 202, 203, 204, 205, 206, 300, 301, 302, 303, 305, 307, 308}
     | set(range(400, 418))
@@ -90,7 +97,7 @@ def no_store_reason(
         status not in HEURISTICALLY_CACHEABLE or "content-range" in response_headers.names
     ):
         return NoStoreReason.PARTIAL
-    if not 200 <= status <= 599 or status == 304:
+    if not 200 <= status <= 599 or status == 304 or status in NEVER_STORED:
         return NoStoreReason.STATUS
     if not are_fields(response_headers.fields):
         return NoStoreReason.BAD_HEADERS
