@@ -21,7 +21,7 @@ HEURISTICALLY_CACHEABLE = frozenset({200, 203, 204, 206, 300, 301, 308, 404, 405
 """Status codes for which a lifetime may be assumed (RFC 9110 section 15.1)."""
 
 NEVER_STORED = frozenset({407, 408, 413, 417, 421, 425, 428, 429, 431, 511})
-"""What these say is of one client, connection or request, and of nothing that the key holds, whatever lifetime they have.
+"""What these say is of one client, connection or request, and of nothing that the key holds.
 
 Of four of them RFC 6585 says that a cache must not store them (sections 3 to 6). The others answer to credentials for a
 proxy, to how fast, how large or by which connection a request came, to `expect` and to early data.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cache_harness import Rig, Sent
 from cache_origin import START, Reply
 from meshcache.engine.records import StoredResponse
-from meshcache.engine.storing.succession import SLOW_SECONDS, is_older
+from meshcache.engine.storing.succession import SLOW_SECONDS, gives_way, is_older, may_give_way
 from meshcache.rfc.fields import format_http_date
 from policy_texts import policies
 
@@ -316,7 +316,7 @@ async def test_an_older_entry_is_not_moved_up_over_a_newer_one(tmp_path: Path, m
 # -- errors ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
+@pytest.mark.parametrize("status", [400, 406, 412, 426, 500, 502, 503, 504])
 async def test_an_error_with_a_lifetime_does_not_replace_what_is_fresh(tmp_path: Path, status: int) -> None:
     async with Rig(tmp_path, PLAIN) as rig:
         rig.origin.says("/a", b"good")
@@ -357,6 +357,26 @@ async def test_nor_one_that_has_come_in_meanwhile(tmp_path: Path) -> None:
             assert (await rig.get(worker=worker_number)).body == b"good"
         rig.forget_memory()
         assert (await rig.get()).body == b"good"
+
+
+@pytest.mark.parametrize(
+    ("status", "held", "gives"),
+    [
+        (400, 200, True),
+        (400, 301, True),
+        (400, 404, True),
+        (400, 400, False),
+        (400, 503, False),
+        (503, 400, True),
+        (503, 502, False),
+        (403, 200, False),
+        (404, 200, False),
+        (200, 200, False),
+    ],
+)
+def test_which_gives_way(status: int, held: int, gives: bool) -> None:
+    assert gives_way(status, held) is gives
+    assert may_give_way(status) or not gives
 
 
 async def test_an_error_replaces_an_error(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from meshcache.engine.ranges.excerpts import part_to_keep
 from meshcache.engine.ranges.parts import PARTIAL_CONTENT
 from meshcache.engine.storing.arrival import Arrival
 from meshcache.engine.storing.rules import unstorable
-from meshcache.engine.storing.succession import is_error, is_good
+from meshcache.engine.storing.succession import keeps_its_place
 
 if TYPE_CHECKING:
     from meshcache.engine.lookup import Candidate, Lookup
@@ -39,7 +39,7 @@ def begin_fill(
     reason = unstorable(arrival, part=part is not None)
     if reason is not None:
         return reason
-    if is_error(response.status) and replacing is not None and is_good(replacing, now):
+    if replacing is not None and keeps_its_place(replacing, response.status, now):
         # Whatever lifetime it claims: what is good may stand in for the errors of others.
         return NoStoreReason.BETTER_STORED
     fill = keeper.begin(arrival, replacing, part)

@@ -47,9 +47,9 @@ def outlives(judgement: Judgement, now: float) -> bool:
     return age < judgement.lifetime or within(judgement.sie, lifetime=judgement.lifetime, age=age)
 
 
-def is_good(candidate: Candidate, now: float) -> bool:
-    """Whether what was found is no error, and may still be used at `now`."""
-    return not is_error(candidate.stored.status) and outlives(candidate.judgement, now)
+def keeps_its_place(candidate: Candidate, status: int, now: float) -> bool:
+    """Whether what was found stays stored when an answer of this status comes: good, and of use still at `now`."""
+    return gives_way(status, candidate.stored.status) and outlives(candidate.judgement, now)
 
 
 def yields(
@@ -63,9 +63,28 @@ def yields(
     """
     if is_older(record, held) or (undated and held.response_time > record.request_time):
         return NoStoreReason.OLDER
-    if is_error(record.status) and not is_error(held.status) and outlives(judge(held, freshness), now):
+    if gives_way(record.status, held.status) and outlives(judge(held, freshness), now):
         return NoStoreReason.BETTER_STORED
     return None
+
+
+_OF_ITS_REQUEST: Final = frozenset({400, 406, 412, 426})
+
+
+def gives_way(status: int, held: int) -> bool:
+    """Whether an answer of this status is not to take the place of a stored one of the status `held`.
+
+    So it is with an error of the origin, and with one that may be due to what is wrong with its request: to fields that
+    no key holds, which any client can send to have the answer of all others replaced.
+    """
+    if is_error(status):
+        return not is_error(held)
+    return status in _OF_ITS_REQUEST and held not in _OF_ITS_REQUEST and not is_error(held)
+
+
+def may_give_way(status: int) -> bool:
+    """Whether there is any that it does not take the place of."""
+    return is_error(status) or status in _OF_ITS_REQUEST
 
 
 def is_error(status: int) -> bool:

@@ -20,7 +20,7 @@ from meshcache.engine.ranges.parts import (
     is_part,
 )
 from meshcache.engine.records import Entry, StoredResponse, VariantIndex
-from meshcache.engine.storing.succession import SLOW_SECONDS, is_error, yields
+from meshcache.engine.storing.succession import SLOW_SECONDS, may_give_way, yields
 from meshcache.engine.variants import variant_keys, with_variant
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Writer:
         now = record.response_time
         tiers = tiers_of(target, held)
         entry = entry_of(target, storage, record, tiers, now, of_use(judgement, policy, now), judgement)
-        if is_error(record.status) or self._clock() - record.request_time > SLOW_SECONDS:
+        if may_give_way(record.status) or self._clock() - record.request_time > SLOW_SECONDS:
             # Another process may have stored something in the meantime, which its memory alone knows so far.
             stays = partial(self._stays, record, policy.freshness, undated)
             entry = msgspec.structs.replace(entry, yields_to=stays)
