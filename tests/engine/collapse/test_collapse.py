@@ -78,8 +78,16 @@ class Bench:
         self.settled: list[Herd] = []
         self.herds = Herds(slots=slots, waits=self.time, settle=self.settled.append)
 
-    def join(self, patience: float = 10.0, *, fits: bool = True, stands_in: bool = False, key: bytes = KEY) -> Member:
-        member = self.herds.join(key, patience, lambda _: fits, lambda: stands_in)
+    def join(
+        self,
+        patience: float = 10.0,
+        *,
+        fits: bool = True,
+        stands_in: bool = False,
+        whole: bool = True,
+        key: bytes = KEY,
+    ) -> Member:
+        member = self.herds.join(key, patience, lambda _: fits, lambda: stands_in, whole=whole)
         assert member is not None
         return member
 
@@ -137,6 +145,32 @@ def test_one_takes_over_from_a_leader_that_leaves(bench: Bench) -> None:
     assert verdicts(followers) == [Verdict.TAKE_OVER, Verdict.TAKE_OVER, None]
     followers[1].shared(ANSWER)
     assert told(followers[2]) is Verdict.ANSWERED
+
+
+def test_one_that_asks_for_the_whole_takes_over_from_one_that_holds_it(bench: Bench) -> None:
+    leader = bench.join(whole=False)
+    others = [bench.join(whole=whole) for whole in (False, True, False, True)]
+    leader.held()
+    assert verdicts(others) == [None, Verdict.TAKE_OVER, None, None]
+    others[1].leave()
+    assert verdicts(others) == [Verdict.TAKE_OVER, Verdict.TAKE_OVER, None, None]
+    others[0].held()
+    assert told(others[3]) is Verdict.TAKE_OVER
+    others[3].shared(ANSWER)
+    assert told(others[2]) is Verdict.ANSWERED
+    assert len(bench.herds) == 0
+
+
+def test_where_nobody_asks_for_the_whole_all_are_released(bench: Bench) -> None:
+    leader = bench.join(whole=False)
+    others = [bench.join(whole=False) for _ in range(3)]
+    leader.held()
+    assert verdicts(others) == [Verdict.RELEASED, Verdict.RELEASED, None]
+    others[0].held()
+    assert told(others[2]) is Verdict.RELEASED
+    for one in others:
+        one.held()
+    assert len(bench.herds) == 0
 
 
 def test_a_follower_that_leaves_is_not_chosen(bench: Bench) -> None:
@@ -309,14 +343,15 @@ class Histories(RuleBasedStateMachine):
         patience=st.sampled_from([0.5, 2.0, 10.0]),
         fits=st.booleans(),
         stands_in=st.booleans(),
+        whole=st.booleans(),
         key=st.sampled_from([b"a", b"b"]),
         number=st.integers(1, 5),
     )
-    def join(self, patience: float, fits: bool, stands_in: bool, key: bytes, number: int) -> None:
+    def join(self, patience: float, fits: bool, stands_in: bool, whole: bool, key: bytes, number: int) -> None:
         for _ in range(number):
-            self.members.append(self.bench.join(patience, fits=fits, stands_in=stands_in, key=key))
+            self.members.append(self.bench.join(patience, fits=fits, stands_in=stands_in, whole=whole, key=key))
 
-    @rule(data=st.data(), what=st.sampled_from(["head_came", "shared", "unshared", "failed", "leave"]))
+    @rule(data=st.data(), what=st.sampled_from(["head_came", "shared", "unshared", "held", "failed", "leave"]))
     def report(self, data: st.DataObject, what: str) -> None:
         asking = [member for member in self.members if not member.waits or what == "leave"]
         if asking:

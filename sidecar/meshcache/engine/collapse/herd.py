@@ -109,6 +109,7 @@ class Member:
         "slot_until",
         "stands_in",
         "state",
+        "whole",
     )
 
     def __init__(
@@ -119,6 +120,7 @@ class Member:
         deadline: float,
         fits: Callable[[Candidate], bool],
         stands_in: Callable[[], bool],
+        whole: bool,
     ) -> None:
         self._herds = herds
         self.herd = herd
@@ -129,6 +131,8 @@ class Member:
         """Whether an answer may be given to this request."""
         self.stands_in = stands_in
         """Whether this request has something that may stand in for an error."""
+        self.whole = whole
+        """Whether this request asks for the whole answer, whatever its client holds already."""
         self.state = State.ASKING
         self.slot_until = float("inf")
         self.signal: Signal[Word] | None = None
@@ -167,6 +171,10 @@ class Member:
     def unshared(self) -> None:
         """This member's answer is not for others, and theirs will not be for each other either."""
         self._herds.unshared(self)
+
+    def held(self) -> None:
+        """This member's client holds the answer, which is all that has come."""
+        self._herds.held(self)
 
     def failed(self) -> None:
         """This member has got no answer that counts."""

@@ -66,21 +66,23 @@ class Herds:
         patience: float,
         fits: Callable[[Candidate], bool],
         stands_in: Callable[[], bool],
+        *,
+        whole: bool = True,
     ) -> Member | None:
         """Join the herd of `key` for at most `patience` seconds: as its leader when there is none.
 
-        None when more wait already than may.
+        `fits`, `stands_in` and `whole` are as in `Member`. None when more wait already than may.
         """
         now = self._waits.now()
         herd = self._herds.get(key)
         if herd is None:
             herd = self._herds[key] = Herd(key)
-            member = Member(self, herd, patience, now + patience, fits, stands_in)
+            member = Member(self, herd, patience, now + patience, fits, stands_in, whole)
             herd.asking[member] = None
             return member
         if len(herd.waiting) >= MOST_WAITING:
             return None
-        member = Member(self, herd, patience, now + patience, fits, stands_in)
+        member = Member(self, herd, patience, now + patience, fits, stands_in, whole)
         self._let_wait(member)
         self._advance(herd)
         return member
@@ -133,6 +135,18 @@ class Herds:
         """See `Member`."""
         if self._done(member):
             self.open(member.herd)
+
+    def held(self, member: Member) -> None:
+        """See `Member`. One that asks for the whole answer takes over; without one, all are released."""
+        if not self._done(member):
+            return
+        herd = member.herd
+        first = next((one for one in herd.waiting if one.whole), None)
+        if first is None:
+            self._open(herd)
+        else:
+            herd.waiting = {first: None, **herd.waiting}
+        self._advance(herd)
 
     def failed(self, member: Member) -> None:
         """See `Member`. One takes over; when that one fails, too, all are released."""

@@ -79,13 +79,19 @@ class Leadership:
         return self._waits.now()
 
     def join(
-        self, key: bytes, patience: float, fits: Callable[[Candidate], bool], stands_in: Callable[[], bool]
+        self,
+        key: bytes,
+        patience: float,
+        fits: Callable[[Candidate], bool],
+        stands_in: Callable[[], bool],
+        *,
+        whole: bool = True,
     ) -> Member | None:
         """Join the herd of `key`; None when its requests are not collapsed. See `Herds.join`."""
         if self._leases.shunned(key):
             self._meter.collapsed(CollapseOutcome.HIT_FOR_MISS)
             return None
-        member = self._herds.join(key, patience, fits, stands_in)
+        member = self._herds.join(key, patience, fits, stands_in, whole=whole)
         if member is None or member.waits or member.herd.open:
             return member
         if self._has_siblings and not self._take(member.herd):

@@ -43,6 +43,9 @@ _NOT_WORTH_WAITING: Final = 0.005
 _AS_ACCURATE: Final = 0.02
 """Seconds by which it may be wrong how long ago something was: stores count milliseconds."""
 
+_CONDITIONS: Final = frozenset({"if-none-match", "if-modified-since"})
+"""By these a client gets less than the whole answer where it holds that already."""
+
 _FAILED = frozenset(
     {NoStoreReason.LOCAL_REPLY, NoStoreReason.TRUNCATED, NoStoreReason.INVALIDATED, NoStoreReason.PURGED}
 )
@@ -142,7 +145,8 @@ class Place:
         left = self.left
         if left < _NOT_WORTH_WAITING or self._joined >= _MOST_JOINED:
             return True
-        member = self._leadership.join(key, left, self.fits, self.stands_in)
+        whole = self._request.headers.names.isdisjoint(_CONDITIONS)
+        member = self._leadership.join(key, left, self.fits, self.stands_in, whole=whole)
         if member is None:
             self._apart = key
             return True
@@ -263,7 +267,11 @@ class Place:
             self._stored(outcome)
         elif response.status in ERROR_STATUSES or outcome in _FAILED:
             self.failed()
-        elif outcome in _OF_ONE_REQUEST or response.status == 304:
+        elif response.status == 304:
+            for member in self._members:
+                member.held()
+            self._members.clear()
+        elif outcome in _OF_ONE_REQUEST:
             self._refuse(0.0)
         else:
             self._refuse(SHUN_SECONDS)
