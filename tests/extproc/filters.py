@@ -48,7 +48,8 @@ class PlayedFilter:
         self.plan = ""
         self.dropped: list[tuple[int, ...] | None] = []
         self.bodies: list[bytes] = []
-        self._client = httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(socket)), base_url="http://filter")
+        transport = httpx.AsyncHTTPTransport(uds=str(socket))
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://filter", timeout=60)
 
     async def ask(self, wait: float = 0.0, **more: Any) -> httpx.Response:
         query = {"format": "1", "worker": self.id, "after": f"{self.after:016x}", "wait": str(wait), **more}

@@ -54,7 +54,7 @@ spec:
 """To be put behind `ROUTED`."""
 
 
-async def until(condition, seconds=20.0, what="the condition"):
+async def until(condition, seconds=60.0, what="the condition"):
     """Poll until `condition()` is true; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -120,7 +120,7 @@ def channel_to(supervisor: Supervisor, index: int = 0) -> grpc.aio.Channel:
 
 
 async def health_of(channel: grpc.aio.Channel, service: str = "") -> int:
-    answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+    answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=20)
     return answer.status
 
 

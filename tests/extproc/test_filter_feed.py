@@ -73,7 +73,7 @@ async def test_the_log_tells_of_plans_where_there_are_filters(tmp_path: Path) ->
             assert told(entries) == [one.plan]
             made.snapshot = compiled(OTHER)
             made.hub.changed()
-            assert await one.poll(5.0) is not None
+            assert await one.poll(20.0) is not None
             assert told(entries)[1:] == [one.plan]
 
 
@@ -89,12 +89,12 @@ async def test_a_poll_waits_for_news_and_gets_them_at_once(tmp_path: Path) -> No
     async with filtering(compiled(ONE), tmp_path) as made:
         one, two = await begun(made)
         began = time.monotonic()
-        waiting = asyncio.create_task(one.poll(5.0))
+        waiting = asyncio.create_task(one.poll(20.0))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         made.hub.invalid([b"r" * 16])
         news = await waiting
-        assert time.monotonic() - began < 4.0
+        assert time.monotonic() - began < 15.0
         assert news is not None
         assert news.labels == (label(Kind.RESOURCE, b"r" * 16),)
         assert news.plan == b""
@@ -111,7 +111,7 @@ async def test_without_news_it_is_not_modified_when_the_time_is_over(tmp_path: P
         answer = await one.ask(0.2)
         assert answer.status_code == 304
         assert answer.headers["etag"] == f'"{one.plan}"'
-        assert 0.15 < time.monotonic() - began < 5.0
+        assert 0.15 < time.monotonic() - began < 15.0
 
 
 async def test_a_new_plan_comes_when_the_workers_have_its_policies(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ async def test_a_new_plan_comes_when_the_workers_have_its_policies(tmp_path: Pat
         assert [plan.generation for plan in made.worker.told[-1].plans] == [1, 2]
         assert await one.poll(0.1) is None
         made.worker.generation = 2
-        news = await one.poll(5.0)
+        news = await one.poll(20.0)
         assert news is not None
         assert news.plan
         assert one.plan != first
@@ -152,7 +152,7 @@ async def test_a_filter_goes_by_a_set_when_it_has_dropped_what_that_wants(tmp_pa
         made.worker.generation, made.worker.overlaid = 2, 1
         made.hub.changed()
         # To the plan the edit is none, but what was kept by the older policies goes.
-        news = await one.poll(5.0)
+        news = await one.poll(20.0)
         assert news is not None
         assert (news.labels, news.plan) == (labels_of_routes(["all"]), b"")
         assert [status.generation for status in made.hub.status] == [1, 1]
@@ -171,7 +171,7 @@ async def test_an_edit_that_changes_nothing_for_a_route_drops_nothing(tmp_path: 
         made.snapshot = compiled(ONE + "\n---\n", generation=2)
         made.worker.generation = 2
         made.hub.changed()
-        news = await one.poll(5.0)
+        news = await one.poll(20.0)
         assert news is not None
         assert news.labels == ()
 
@@ -183,7 +183,7 @@ async def test_filters_count_for_what_is_decided_about_experiments(tmp_path: Pat
         assert made.hub.overlaid == 0
         made.version = made.worker.overlaid = 1
         made.hub.changed()
-        await one.poll(5.0)
+        await one.poll(20.0)
         await one.poll()
         assert made.hub.overlaid == 0
         await two.poll()
@@ -206,7 +206,7 @@ async def test_policies_that_make_no_plan_silence_the_filters(tmp_path: Path) ->
             raise ValueError("for the test")
 
         working, made.compiled = made.compiled, fails
-        waiting = asyncio.create_task(one.ask(5.0))
+        waiting = asyncio.create_task(one.ask(20.0))
         await asyncio.sleep(0.05)
         made.hub.changed()
         assert (await waiting).status_code == 503
@@ -354,7 +354,7 @@ async def test_counts_go_to_who_takes_them(tmp_path: Path) -> None:
 async def test_at_its_end_filters_drop_everything_and_get_no_more(tmp_path: Path) -> None:
     async with filtering(compiled(ONE), tmp_path) as made:
         one, two = await begun(made)
-        waiting = asyncio.create_task(one.poll(5.0))
+        waiting = asyncio.create_task(one.poll(20.0))
         await asyncio.sleep(0.05)
         made.hub.close()
         for news in (await waiting, await two.poll()):

@@ -152,7 +152,7 @@ async def test_what_is_kept_invalidated_and_purged(bench: Bench) -> None:
                 # One that it has not asked about comes by the feed alone.
                 await second.talk(made, response(204, end=True))
             for envoy in (one, two):
-                news = await envoy.poll(5.0)
+                news = await envoy.poll(20.0)
                 assert news is not None
                 assert news.labels == drop[2].labels
             counters = supervisor.metrics().counters
@@ -162,14 +162,18 @@ async def test_what_is_kept_invalidated_and_purged(bench: Bench) -> None:
         await two.poll()
         # A purge is pending until every filter has applied it, and is told to them when every worker has.
         purging = asyncio.create_task(supervisor.purging.purge(PurgeRequest(tags=("red",)), WHO))
-        news = await one.poll(5.0)
+        news = await one.poll(20.0)
         assert news is not None
         assert news.labels == (label(Kind.TAG, b"red"),)
         # Every worker has had it before.
         assert {worker.applied for worker in supervisor._workers} == {supervisor._workers[0].applied} != {0}
         await one.poll()
+        # Who has not applied it after a second is named; on a slow machine others may be, too.
         result = await purging
-        assert result.acknowledged == ("worker-0", "worker-1", one.name)
+        while result.acknowledged != ("worker-0", "worker-1", one.name):
+            assert two.name in result.pending
+            await asyncio.sleep(0.01)
+            result = await supervisor.purging.result(result.id)
         assert result.pending == (two.name,)
         assert await two.poll() is not None
         late = await supervisor.purging.result(result.id)
@@ -182,7 +186,7 @@ async def test_what_is_kept_invalidated_and_purged(bench: Bench) -> None:
         assert done.acknowledged == ("worker-0", "worker-1", one.name, two.name)
         # What a worker has made invalid just before it ends, it may not have told any more.
         os.kill(pids(supervisor)[0], signal.SIGKILL)
-        news = await one.poll(5.0)
+        news = await one.poll(20.0)
         assert news is not None
         assert news.labels is None
 
@@ -196,7 +200,7 @@ async def test_what_edits_and_decisions_mean_for_filters(bench: Bench, monkeypat
         envoy = Envoy(supervisor, one)
         await envoy.miss()
         bench.write(SET.replace("60s", "30s") + EXPERIMENT)
-        news = await one.poll(10.0)
+        news = await one.poll(20.0)
         assert news is not None
         assert conditions(supervisor)["Programmed"] is False
         # What was kept under the policy of before goes; the plan need not be another one.
@@ -216,19 +220,19 @@ async def test_what_edits_and_decisions_mean_for_filters(bench: Bench, monkeypat
         back = Overlay("e", experiment.spec_hash, Phase.ROLLED_BACK, (1, 0), 1, False)
         version = supervisor.overlays.apply({"e": back})
         assert not await supervisor.overlays.wait_installed(version, 0.2)
-        assert await one.poll(5.0) is not None
+        assert await one.poll(20.0) is not None
         assert one.plan != before
         await one.poll()
         assert not await supervisor.overlays.wait_installed(version, 0.1)
-        waiting = asyncio.create_task(supervisor.overlays.wait_installed(version, 5.0))
-        await two.poll(5.0)
+        waiting = asyncio.create_task(supervisor.overlays.wait_installed(version, 20.0))
+        await two.poll(20.0)
         await two.poll()
         assert await waiting
 
         # Without memory for it the filter is told nothing of routes.
         told = one.bodies[-1]
         bench.write(SET + EXPERIMENT + NO_MEMORY)
-        news = await one.poll(10.0)
+        news = await one.poll(20.0)
         assert news is not None
         assert news.labels is None
         assert 0 < len(news.plan) < len(told)

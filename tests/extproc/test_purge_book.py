@@ -93,7 +93,7 @@ async def test_a_rule_is_on_the_disk_before_anybody_hears_of_it(pod, monkeypatch
 
 async def test_a_worker_that_is_slow_does_not_keep_the_board_from_knowing(pod):
     pod.slow = True
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(4):
         await pod.book.add([(rule("t"), 0)])
     assert pod.board.purges == pod.book.generation
 

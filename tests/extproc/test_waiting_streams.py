@@ -17,6 +17,9 @@ from meshcache.extproc.conversation import ExternalProcessor
 from meshcache.extproc.waits import LoopWaits
 from policy_texts import policies
 
+LOOKUP = 4.0
+"""Seconds."""
+
 
 def fresh() -> ProcessingRequest:
     return response(cache_control="max-age=60")
@@ -91,7 +94,7 @@ def processor(rig: Rig) -> ExternalProcessor:
     def fail(stage: str, error: Exception) -> None:
         raise AssertionError(stage) from error
 
-    return ExternalProcessor(rig.cache, on_error=fail, lookup_timeout=0.5)
+    return ExternalProcessor(rig.cache, on_error=fail, lookup_timeout=LOOKUP)
 
 
 async def begun(processor: ExternalProcessor) -> Slow:
@@ -105,7 +108,8 @@ async def test_envoy_is_asked_for_patience_once_and_then_answered(processor: Ext
     assert leader.kinds == ["request_headers"]
     assert follower.kinds == ["hold"]
     patience = follower.replies[0].override_message_timeout.ToMilliseconds() / 1000
-    assert 5.3 < patience <= 5.5, "what the policy says, and the time of a look-up after it"
+    # Less what has passed since it came: a machine may have other things to do.
+    assert 5.5 < patience <= 5.0 + LOOKUP, "what the policy says, and the time of a look-up after it"
     await leader.send(fresh(), body(b"one", end=True))
     await follower.task
     assert follower.kinds == ["hold", "immediate_response"]
@@ -178,7 +182,7 @@ async def test_a_leader_whose_answer_breaks_the_engine_strands_nobody(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    processor = ExternalProcessor(rig.cache, on_error=lambda stage, _: told.append(stage), lookup_timeout=0.5)
+    processor = ExternalProcessor(rig.cache, on_error=lambda stage, _: told.append(stage), lookup_timeout=LOOKUP)
     leader, follower = await begun(processor), await begun(processor)
 
     async def broken(*_: object) -> None:
@@ -194,7 +198,7 @@ async def test_a_leader_whose_answer_breaks_the_engine_strands_nobody(
 
 async def test_a_wait_that_breaks_lets_the_request_go_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    processor = ExternalProcessor(rig.cache, on_error=lambda stage, _: told.append(stage), lookup_timeout=0.5)
+    processor = ExternalProcessor(rig.cache, on_error=lambda stage, _: told.append(stage), lookup_timeout=LOOKUP)
     leader = await begun(processor)
 
     async def broken(*_: object) -> None:

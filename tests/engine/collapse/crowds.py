@@ -8,7 +8,7 @@ from typing import Any
 from cache_harness import Got, Rig, Sent
 from policy_texts import policies
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 COLLAPSING = policies(collapse="{maxWait: 5s}")
 

@@ -99,7 +99,7 @@ async def pair(
 
 
 async def word(member: Member) -> Verdict:
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         return (await member.word()).verdict
 
 
