@@ -31,12 +31,16 @@ spec: {match: [{path: {prefix: /}}], policyRef: {name: plain}}
 BAD = GOOD.replace("eviction: ttl", "eviction: nonsense")
 
 
-def until(condition, seconds=30.0, what="the condition"):
+LOOK = 0.04
+"""Seconds between two looks at all processes of the machine, which take it some time."""
+
+
+def until(condition, seconds=60.0, what="the condition", every=0.01):
     """Poll until `condition()` is true and return what it gave; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what} did not come true within {seconds} s"
-        time.sleep(0.01)
+        time.sleep(every)
     return value
 
 
@@ -116,20 +120,21 @@ class Running:
         return until(
             lambda: next((pid for pid, line in self.children().items() if all(w in line for w in words)), None),
             what=f"a process {words}",
+            every=LOOK,
         )
 
-    def wait(self, seconds: float = 30.0) -> int:
+    def wait(self, seconds: float = 90.0) -> int:
         """Its exit status; what it had started is looked at meanwhile."""
         deadline = time.monotonic() + seconds
         while (status := self.process.poll()) is None:
             assert time.monotonic() < deadline, f"still running after {seconds} s:\n{self.stdout}{self.stderr}"
             self.children()
-            time.sleep(0.01)
+            time.sleep(LOOK)
         for reader in self._readers:
             reader.join(10)
         return status
 
-    def said(self, text: str, seconds: float = 40.0) -> str:
+    def said(self, text: str, seconds: float = 120.0) -> str:
         """Wait until stdout or stderr holds `text`."""
 
         def look() -> str | None:
@@ -145,7 +150,7 @@ class Running:
         self.children()
         os.kill(self.pid, number)
 
-    def assert_nothing_left(self, seconds: float = 5.0) -> None:
+    def assert_nothing_left(self, seconds: float = 20.0) -> None:
         assert self.started, "no child was ever seen: nothing is proved"
         until(lambda: not [pid for pid in self.started if alive(pid)], seconds, "the end of all it had started")
 
@@ -195,7 +200,7 @@ class Place:
         """What the admin socket says; None when nobody answers."""
         transport = httpx.HTTPTransport(uds=str(self.data / "run" / "admin.sock"))
         try:
-            with httpx.Client(transport=transport, timeout=5) as client:
+            with httpx.Client(transport=transport, timeout=20) as client:
                 return msgspec.json.decode(client.get("http://x/status").content, type=Status)
         except (httpx.HTTPError, OSError):
             return None
@@ -208,7 +213,7 @@ class Place:
             status = self.status()
             return status if status and status.ready and all(worker.ready for worker in status.workers) else None
 
-        return until(look, 60, "all workers ready")
+        return until(look, 120, "all workers ready")
 
     def close(self) -> None:
         for command in self.commands:

@@ -30,13 +30,13 @@ def test_a_refused_edit_is_shown_and_is_not_well(place):
     command = place.serve()
     place.ready(command)
     place.write(BAD)
-    until(lambda: place.status().policies.refusal)
+    until(lambda: (status := place.status()) and status.policies.refusal)
     shown = place.run("status", "--data", "data")
     assert shown.wait() == 1
     assert "policies/a.yaml:4:" in shown.stdout
     assert "generation 1" in shown.stdout
     place.write(GOOD)
-    until(lambda: place.status().policies.refusal is None)
+    until(lambda: (status := place.status()) and status.policies.refusal is None)
     assert place.run("status", "--data", "data").wait() == 0
 
 
