@@ -50,6 +50,15 @@ class Pods:
 class PodLeases(Pods):
     """Those of one pod: `Leases` has no coroutines."""
 
+    stopped = False
+    """Another process has been stopped while it changes the place of a lease."""
+
+    def lease(self, key: bytes, seconds: float) -> FleetLease | None:
+        return None if self.stopped else super().lease(key, seconds)
+
+    def busy(self, key: bytes) -> bool:  # noqa: ARG002 - all places are one
+        return self.stopped
+
     def release(self, lease: FleetLease, *, answered: bool = False) -> None:  # type: ignore[override]
         self._held.pop(lease.key, None)
         if answered:

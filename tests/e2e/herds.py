@@ -79,7 +79,7 @@ async def until_waiting(mesh: Mesh, number: int, within: float = 40.0) -> Callab
 
 
 async def raced(meshes: Sequence[Mesh], origin: ScriptedOrigin, name: str, number: int) -> list[str]:
-    """The keys for which more than one request went to the origin, after many short races.
+    """The keys for which more than one request went to the origin, after many short races, and what their clients got.
 
     To each of `meshes` come six requests for a key, at any moment of the first one's way and just after it.
     """
@@ -93,15 +93,18 @@ async def raced(meshes: Sequence[Mesh], origin: ScriptedOrigin, name: str, numbe
         await asyncio.sleep(chance.uniform(0.0, 0.06))
         return await ask(mesh.port, path)
 
+    told: dict[str, list[str]] = {}
+
     async def race(path: str) -> None:
         origin.script(path, quick)
         answers = await asyncio.gather(*(later(mesh, path) for mesh in meshes for _ in range(6)))
         assert {(one.status, one.body) for one in answers} == {(200, b"once")}
+        told[path] = [one.cache_status for one in answers]
 
     paths = [f"/{name}/{one}" for one in range(number)]
     for at in range(0, number, 4):
         await asyncio.gather(*map(race, paths[at : at + 4]))
-    return [path for path in paths if origin.count(path) != 1]
+    return [f"{path}: {told[path]}" for path in paths if origin.count(path) != 1]
 
 
 def summary(answers: list[Got]) -> Counter[str]:

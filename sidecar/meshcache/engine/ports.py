@@ -96,6 +96,10 @@ class PodLeases(Leases, Protocol):
         """Whether someone has the lease of `key` now."""
         ...
 
+    def busy(self, key: bytes) -> bool:
+        """Whether another process is changing the place of that lease at this moment: then nobody can take it."""
+        ...
+
     def shun(self, key: bytes, seconds: float) -> None:
         """Remember for `seconds` that answers for `key` are not for sharing. May be forgotten sooner."""
         ...

@@ -155,6 +155,35 @@ async def test_a_leader_that_takes_for_ever_does_not_keep_the_others_for_ever(
     waiting.leave()
 
 
+async def test_who_was_stopped_at_the_place_of_a_lease_is_waited_for(
+    workers: tuple[Process, Process], pod: PodLeases
+) -> None:
+    """As the kernel does with a process on a busy machine, in the middle of anything."""
+    _, two = workers
+    pod.stopped = True
+    waiting = await two.join()
+    assert waiting.waits
+    pod.stopped = False
+    lease = pod.lease(KEY, LEASE_SECONDS)
+    assert lease is not None
+    await asyncio.sleep(0.1)
+    assert waiting.waits
+    pod.release(lease)
+    assert await word(waiting) is Verdict.TAKE_OVER
+    waiting.leave()
+
+
+async def test_who_stays_at_the_place_of_a_lease_is_not_waited_for_long(
+    workers: tuple[Process, Process], pod: PodLeases
+) -> None:
+    _, two = workers
+    pod.stopped = True
+    waiting = await two.join(patience=60.0)
+    assert waiting.waits
+    assert await word(waiting) is Verdict.TAKE_OVER
+    waiting.leave()
+
+
 async def test_those_of_another_process_leave_and_nothing_is_kept(
     pods: tuple[Process, Process], fleet: Pods, clock: Clock
 ) -> None:

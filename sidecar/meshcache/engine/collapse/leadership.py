@@ -45,6 +45,8 @@ _LAST_FLEET_LOOK: Final = 0.1
 """The same for those of the fleet, where a look is a round trip."""
 _TRIES: Final = 5
 """Another process may be at the place of a lease for some microseconds, for this key or another one."""
+_STOPPED: Final = 0.5
+"""Seconds for which it is waited for where the kernel lets others run just then, as on a busy machine."""
 
 
 class Leadership:
@@ -94,7 +96,7 @@ class Leadership:
         member = self._herds.join(key, patience, fits, stands_in, whole=whole)
         if member is None or member.waits or member.herd.open:
             return member
-        if self._has_siblings and not self._take(member.herd):
+        if self._has_siblings and not self._take(member.herd, patient=True):
             self._follow(member.herd)
         return member
 
@@ -139,6 +141,7 @@ class Leadership:
     async def _watch(self, herd: Herd) -> None:
         """Look until the other process is done, for as long as someone waits."""
         pause = _FIRST_LOOK
+        began = self._waits.now()
         try:
             while True:
                 await self._waits.sleep(pause)
@@ -146,7 +149,7 @@ class Leadership:
                     return
                 if self._leases.shunned(herd.key):
                     self._herds.open(herd)
-                elif await self._takes_over(herd):
+                elif await self._takes_over(herd, patient=self._waits.now() - began < _STOPPED):
                     # Whoever goes on now looks first.
                     herd.answered_before = -inf
                     self._herds.lead(herd)
@@ -158,8 +161,11 @@ class Leadership:
                 # What was taken while the last one left.
                 self._settle(herd)
 
-    def _take(self, herd: Herd) -> bool:
-        """Take the pod's lease, unless it is held already; False while another process has it."""
+    def _take(self, herd: Herd, *, patient: bool) -> bool:
+        """Take the pod's lease, unless it is held already; False while another process has it.
+
+        Also while one is at its place, if `patient`: nobody else can see then who has it.
+        """
         for _ in range(_TRIES):
             if herd.pod is None:
                 herd.pod = lease = self._leases.lease(herd.key, LEASE_SECONDS)
@@ -169,16 +175,16 @@ class Leadership:
                 return True
             if self._leases.leased(herd.key):
                 return False
-        # There is no room for another lease: better two requests to the origin than none.
-        return True
+        # Else there is no room for another lease: better two requests to the origin than none.
+        return not (patient and self._leases.busy(herd.key))
 
     def _learn(self, herd: Herd, seconds: float) -> None:
         """The lease that this process now has for a herd was given back so long ago with an answer stored."""
         herd.answered_before = max(herd.answered_before, self._waits.now() - seconds)
 
-    async def _takes_over(self, herd: Herd) -> bool:
-        """Whether this process has the leases, as far as there are any to have."""
-        if self._has_siblings and not self._take(herd):
+    async def _takes_over(self, herd: Herd, *, patient: bool) -> bool:
+        """Whether this process has the leases, as far as there are any to have; see `_take`."""
+        if self._has_siblings and not self._take(herd, patient=patient):
             return False
         fleet = self._fleet
         if fleet is None:
