@@ -39,6 +39,18 @@ async def test_what_a_header_does_to_an_answer_stays_with_who_sent_it(mesh, orig
     assert origin.count(path) > before
 
 
+@pytest.mark.parametrize("field", ["hx-request", "turbo-frame", "x-inertia", "x-pjax", "x-requested-with"])
+async def test_a_fragment_is_not_given_for_the_page(mesh, hot, origin, path, field):
+    async def step(asked, wire: Wire):
+        await wire.send(reply(200, [FRESH], b"part" if asked.get(field) else b"page"))
+
+    origin.script(path, step)
+    for each in (mesh, hot):
+        for _ in range(4):
+            assert (await each.get(path, {field: "true"})).text == "part"
+            assert (await each.get(path)).text == "page"
+
+
 async def test_an_underscore_makes_no_difference(mesh, origin, path):
     async def step(asked, wire: Wire):
         found = {name.replace("_", "-"): value for name, value in asked.fields}

@@ -244,18 +244,20 @@ const judged = [_][]const u8{
 };
 
 const retargeting = [_][]const u8{
-    "cf-visitor",            "cloudfront-forwarded-proto", "fastly-host",           "fastly-ssl",
-    "x-forwarded-proto",     "front-end-https",            "script-name",           "x-accel-mapping",
-    "x-arr-ssl",             "x-backend-host",             "x-base-url",            "x-envoy-original-host",
-    "x-envoy-original-path", "x-forwarded-host",           "x-forwarded-path",      "x-forwarded-port",
-    "x-forwarded-prefix",    "x-forwarded-protocol",       "x-forwarded-scheme",    "x-forwarded-server",
-    "x-forwarded-ssl",       "x-forwarded-uri",            "x-forwarded-url",       "x-host",
-    "x-http-destinationurl", "x-http-host-override",       "x-invoke-path",         "x-invoke-query",
-    "x-invoke-status",       "x-matched-path",             "x-middleware-prefetch", "x-middleware-subrequest",
-    "x-nextjs-data",         "x-now-route-matches",        "x-original-host",       "x-original-path",
-    "x-original-uri",        "x-original-url",             "x-replaced-path",       "x-rewrite-url",
-    "x-scheme",              "x-script-name",              "x-sendfile-type",       "x-url-scheme",
-    "rsc",
+    "cf-visitor",            "cloudfront-forwarded-proto", "fastly-host",            "fastly-ssl",
+    "x-forwarded-proto",     "front-end-https",            "script-name",            "x-accel-mapping",
+    "x-arr-ssl",             "x-backend-host",             "x-base-url",             "x-envoy-original-host",
+    "x-envoy-original-path", "x-forwarded-host",           "x-forwarded-path",       "x-forwarded-port",
+    "x-forwarded-prefix",    "x-forwarded-protocol",       "x-forwarded-scheme",     "x-forwarded-server",
+    "x-forwarded-ssl",       "x-forwarded-uri",            "x-forwarded-url",        "x-host",
+    "x-http-destinationurl", "x-http-host-override",       "x-invoke-path",          "x-invoke-query",
+    "x-invoke-status",       "x-matched-path",             "x-middleware-prefetch",  "x-middleware-subrequest",
+    "x-nextjs-data",         "x-now-route-matches",        "x-original-host",        "x-original-path",
+    "x-original-uri",        "x-original-url",             "x-replaced-path",        "x-rewrite-url",
+    "x-scheme",              "x-script-name",              "x-sendfile-type",        "x-url-scheme",
+    "rsc",                   "hx-boosted",                 "hx-request",             "hx-target",
+    "turbo-frame",           "x-inertia",                  "x-inertia-partial-data", "x-pjax",
+    "x-requested-with",
 };
 
 /// Names by their tag, in a table that is made at compile time.

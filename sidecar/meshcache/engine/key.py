@@ -44,8 +44,12 @@ RETARGETING = frozenset(
         "fastly-ssl",
         "forwarded",
         "front-end-https",
+        "hx-boosted",
+        "hx-request",
+        "hx-target",
         "rsc",
         "script-name",
+        "turbo-frame",
         "x-accel-mapping",
         "x-arr-ssl",
         "x-backend-host",
@@ -66,6 +70,8 @@ RETARGETING = frozenset(
         "x-host",
         "x-http-destinationurl",
         "x-http-host-override",
+        "x-inertia",
+        "x-inertia-partial-data",
         "x-invoke-path",
         "x-invoke-query",
         "x-invoke-status",
@@ -78,7 +84,9 @@ RETARGETING = frozenset(
         "x-original-path",
         "x-original-uri",
         "x-original-url",
+        "x-pjax",
         "x-replaced-path",
+        "x-requested-with",
         "x-rewrite-url",
         "x-scheme",
         "x-script-name",
@@ -86,9 +94,9 @@ RETARGETING = frozenset(
         "x-url-scheme",
     }
 )
-"""Fields by which many applications take another host, scheme, path or kind of answer for the requested one, and which
-any client can send. They tell answers apart under every policy that does not keep them from the origin, lest what one
-client has made of the target is given to another."""
+"""Fields by which many applications take another host, scheme, path or kind of answer (data, or a part in place of the
+page) for the requested one, and which any client can send. They tell answers apart under every policy that does not
+keep them from the origin, lest what one client has made of the target is given to another."""
 
 RETARGETING_SPELLED = spellings(RETARGETING)
 """The same, and all that an origin may take for one of them."""
