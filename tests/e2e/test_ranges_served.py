@@ -137,5 +137,5 @@ async def test_a_rest_that_does_not_come_in_time_is_not_waited_for(mesh, origin,
     began = time.monotonic()
     whole = await mesh.get(path)
     assert (whole.status_code, whole.content, verdict(whole).stored) == (200, BODY, True)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15, "not the time that Envoy gives an origin"
     assert [asked.get("range") for asked in origin.asked(path)] == ["bytes=0-9999", "bytes=10000-", None]

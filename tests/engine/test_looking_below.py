@@ -21,7 +21,7 @@ PLAIN = policies(freshness="{defaultTtl: 60s}")
 
 
 async def test_a_look_up_given_up_goes_on_to_the_origin_and_stores_nothing(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN, lookup_timeout=0.3) as rig:
+    async with Rig(tmp_path, PLAIN, lookup_timeout=1.0) as rig:
         rig.origin.says("/a", b"one")
         await rig.get()
         rig.forget_memory()
@@ -36,7 +36,7 @@ async def test_a_look_up_given_up_goes_on_to_the_origin_and_stores_nothing(tmp_p
 
 
 async def test_a_look_up_given_up_between_two_variants_stores_nothing(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN, lookup_timeout=0.3) as rig:
+    async with Rig(tmp_path, PLAIN, lookup_timeout=1.0) as rig:
         rig.origin.says("/a", b"one", headers={"vary": "accept"})
         await rig.get()
         rig.forget_memory()
@@ -75,7 +75,7 @@ async def test_what_lies_under_a_key_by_chance_is_not_given(tmp_path: Path) -> N
 
 
 async def test_what_is_surely_nowhere_is_not_looked_for(tmp_path: Path) -> None:
-    async with Rig(tmp_path, PLAIN, lookup_timeout=0.3) as rig:
+    async with Rig(tmp_path, PLAIN, lookup_timeout=1.0) as rig:
         rig.origin.says("/a", b"one")
         rig.warm.may_go.clear()
         assert (await rig.get()).stored
@@ -83,7 +83,7 @@ async def test_what_is_surely_nowhere_is_not_looked_for(tmp_path: Path) -> None:
 
 
 async def test_a_look_up_given_up_does_not_cost_what_is_in_memory(tmp_path: Path) -> None:
-    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s, staleIfError: 5m}"), lookup_timeout=0.3) as rig:
+    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s, staleIfError: 5m}"), lookup_timeout=1.0) as rig:
         rig.origin.says("/a", b"one")
         await rig.get()
         rig.clock.pass_by(61)

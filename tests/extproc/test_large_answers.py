@@ -24,9 +24,9 @@ BODY = random.Random(3).randbytes(2 * MIB + 77)
 POLICY = policies(
     freshness="{defaultTtl: 60s, staleIfError: 5m}",
     tiers="""
-hot: {ttl: 10m, maxObjectBytes: 1Mi, deadline: 1s}
-warm: {ttl: 1h, maxObjectBytes: 32Mi, deadline: 1s}
-cold: {ttl: 24h, maxObjectBytes: 64Mi, deadline: 1s}
+hot: {ttl: 10m, maxObjectBytes: 1Mi, deadline: 5s}
+warm: {ttl: 1h, maxObjectBytes: 32Mi, deadline: 5s}
+cold: {ttl: 24h, maxObjectBytes: 64Mi, deadline: 5s}
 """,
 )
 
