@@ -188,6 +188,32 @@ def bind_unix(path: Path, mode: int) -> socket.socket:
     return bound
 
 
+class SocketFile:
+    """The name of a unix socket that this program listens on, as it was when it was bound.
+
+    Whoever tidies up folders takes it for a leftover: who is connected stays so, and nobody else gets in.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._identity = self._look()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the name leads to this socket no more. What cannot be seen is taken to be there."""
+        try:
+            return self._look() != self._identity
+        except OSError:
+            return False
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino
+
+
 def send_signal(process: asyncio.subprocess.Process, number: int) -> None:
     """Send a signal to `process` if it runs.
 

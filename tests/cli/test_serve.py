@@ -1,6 +1,7 @@
 """`meshcache serve` as a real process with real workers."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -193,6 +194,25 @@ def test_a_folder_of_sockets_in_use_is_refused_and_its_owner_unharmed(place):
     assert f"in use by another meshcache (pid {first.pid}): stop it or choose another --socket-dir" in second.stderr
     assert [(path, os.stat(path).st_ino) for path, _ in before] == before
     assert (place.folder / "sockets" / "filter.sock").exists()
+
+
+def test_sockets_that_someone_has_tidied_away_come_back(place):
+    command = place.serve("--workers", "1")
+    before = place.ready(command)
+    shutil.rmtree(place.data / "run")
+
+    def back():
+        status = place.status()
+        return status and status.well and status.workers[0].pid != before.workers[0].pid
+
+    until(back, what="a status")
+    feed = httpx.HTTPTransport(uds=str(place.data / "run" / "filter.sock"))
+    with httpx.Client(transport=feed, timeout=5) as client:
+        assert client.get("http://x/nothing").status_code == 404
+    assert stat.S_IMODE(os.stat(place.data / "run" / "admin.sock").st_mode) == 0o600
+    command.signal(signal.SIGTERM)
+    assert command.wait() == 0
+    assert not (place.data / "run" / "admin.sock").exists()
 
 
 def test_a_hangup_without_a_terminal_asks_for_nothing(place):

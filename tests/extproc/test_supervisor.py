@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import stat
 import sys
 import time
 
@@ -76,6 +78,25 @@ async def test_a_frozen_worker_is_killed_and_started_again(bench, monkeypatch):
         patience.setattr(child, "START_PINGS", child.MISSED_PINGS)
         await until(lambda: not alive(pid), what="the end of the frozen worker")
     await until(lambda: supervisor.ready and pids(supervisor) != [pid], what="its successor")
+
+
+@pytest.mark.parametrize("what", ["socket", "folder"])
+async def test_a_worker_whose_socket_has_gone_gets_a_successor(bench, what):
+    supervisor = await bench.start()
+    (before,) = supervisor.status().workers
+    socket = before.socket
+    if what == "folder":
+        shutil.rmtree(os.path.dirname(socket))
+    else:
+        os.unlink(socket)
+
+    def successor():
+        (worker,) = supervisor.status().workers
+        return worker.pid != before.pid and worker.ready
+
+    await until(successor, what="another worker")
+    assert stat.S_ISSOCK(os.stat(socket).st_mode)
+    assert supervisor.metrics().counters["worker_restarts_total"][()] == 1
 
 
 async def test_a_worker_that_cannot_start_is_tried_again_with_growing_pauses(bench):

@@ -13,6 +13,7 @@ import msgspec
 
 from meshcache import __version__
 from meshcache.admin.app import Unavailable, admin_app, metrics_app
+from meshcache.admin.kept import KeptServer
 from meshcache.admin.server import EmbeddedServer
 from meshcache.admin.token import FILE_NAME as TOKEN_FILE
 from meshcache.admin.token import Token, TokenError
@@ -34,7 +35,7 @@ from meshcache.policy.errors import PolicyErrors
 from meshcache.policy.sources import FolderSource, shown
 from meshcache.policy.trust import parse_network
 from meshcache.policy.values import cold_url, warm_url
-from meshcache.process import FolderLock, StartError, UsageError, bind_tcp, bind_unix, make_folder, parse_address
+from meshcache.process import FolderLock, StartError, UsageError, bind_tcp, make_folder, parse_address
 from meshcache.wasm import module
 
 if TYPE_CHECKING:
@@ -258,10 +259,8 @@ class _Sidecar:
         self._supervisor = Supervisor(
             options.for_supervisor(), FolderSource(options.policies), shown(options.policies), self._log
         )
-        self._servers: list[EmbeddedServer] = []
+        self._servers: list[EmbeddedServer | KeptServer] = []
         self._sockets: list[socket.socket] = []
-        self._named: list[Path] = []
-        """Unix sockets that are there while this runs."""
 
     def handle_signals(self) -> None:
         """SIGTERM and SIGINT stop, the second at once; SIGUSR1 turns readiness off, SIGHUP asks for nothing."""
@@ -300,27 +299,16 @@ class _Sidecar:
         self._sockets.append(metrics)
         host, port = metrics.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        admin = bind_unix(admin_socket(options.data), ADMIN_SOCKET_MODE)
-        self._named.append(admin_socket(options.data))
-        self._sockets.append(admin)
-        feed = self._supervisor.filter_socket
-        filters = bind_unix(feed, SOCKET_MODE)
-        self._named.append(feed)
-        self._sockets.append(filters)
         built = module.find()
-        self._servers = [
-            EmbeddedServer(metrics_app(self._supervisor, None if module.fault(built) else built), metrics),
-            EmbeddedServer(
-                admin_app(
-                    lambda: self._supervisor.status(address),
-                    _Purges(self._supervisor),
-                    _Experiments(self._supervisor),
-                    token,
-                ),
-                admin,
-            ),
-            EmbeddedServer(filter_app(self._supervisor.filters), filters),
-        ]
+        self._servers.append(
+            EmbeddedServer(metrics_app(self._supervisor, None if module.fault(built) else built), metrics)
+        )
+        admin = admin_app(
+            lambda: self._supervisor.status(address), _Purges(self._supervisor), _Experiments(self._supervisor), token
+        )
+        self._servers.append(KeptServer(admin, admin_socket(options.data), ADMIN_SOCKET_MODE, self._log))
+        feed = filter_app(self._supervisor.filters)
+        self._servers.append(KeptServer(feed, self._supervisor.filter_socket, SOCKET_MODE, self._log))
         for server in self._servers:
             await server.start()
         self._supervisor.start()
@@ -338,7 +326,5 @@ class _Sidecar:
             await server.stop()
         for sock in self._sockets:
             sock.close()
-        for path in self._named:
-            path.unlink(missing_ok=True)
         self._socket_lock.release()
         self._lock.release()

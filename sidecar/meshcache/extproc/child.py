@@ -40,7 +40,7 @@ from meshcache.extproc.control import (
 from meshcache.extproc.locations import WARM_FOLDER
 from meshcache.extproc.status import WorkerStatus
 from meshcache.observe.metrics import EMPTY, Snapshot, merge, without_gauges
-from meshcache.process import Backoff, send_signal, wait_or_kill
+from meshcache.process import Backoff, SocketFile, StartError, make_folder, send_signal, wait_or_kill
 from meshcache.tiers.lmdb_folder import give_up
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class WorkerProcess:
         self._generation = 0
         self._restarts = 0
         self._started_at = 0.0
+        self._socket: SocketFile | None = None
 
     @property
     def ready(self) -> bool:
@@ -225,6 +226,9 @@ class WorkerProcess:
 
     async def _live(self) -> str:
         """One life: from the start of a process to its end. Returns how it ended."""
+        with contextlib.suppress(StartError):
+            # It may have gone together with the socket. Where it cannot be made, the worker says why.
+            make_folder(Path(self._options.socket_path).parent, "socket")
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -247,6 +251,7 @@ class WorkerProcess:
             self._kill_process()
         self._started_at = time.time()
         self._pinged = self._ponged = 0
+        self._socket = None
         channel: Channel[FromWorker, ToWorker] = await Channel.open(ours, FROM_WORKER)
         self._channel = channel
         watchdog = asyncio.create_task(self._watch(channel))
@@ -294,6 +299,7 @@ class WorkerProcess:
                     self._overlaid = version
                     self._on_overlaid()
                 case Ready(pid):
+                    self._socket = SocketFile(Path(self._options.socket_path))
                     self._ready = not self._stopping.is_set()
                     self._log.info("worker ready", pid=pid, socket=self._options.socket_path)
                 case Refused(generation, errors):
@@ -316,5 +322,11 @@ class WorkerProcess:
                 self._log.error("worker does not answer; killing it", missed_pings=self._pinged - self._ponged)
                 self._kill_process()
                 return
+            if self._socket is not None and self._socket.gone:
+                # Who is connected stays so, but an Envoy that starts, or connects anew, would never find it again.
+                self._log.warning("the socket of a worker has gone; another one takes its place")
+                self._socket = None
+                self._ready = False
+                channel.post(Drain(self._options.drain_timeout))
             self._pinged += 1
             channel.post(Ping(self._pinged))
