@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperArgument, TyperGroup
 
 from meshcache import __version__
+from meshcache.cli.loading import loading
 from meshcache.observe.stderr import open_standard_streams
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     open_standard_streams()
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     asked = arguments[0]
-    command = typer.main.get_command(build([asked] if asked in COMMANDS else COMMANDS))
+    with loading():
+        command = typer.main.get_command(build([asked] if asked in COMMANDS else COMMANDS))
     _without_types(command)
     innermost, path = _named(command, arguments)
     # A group by itself shows its commands, as `meshcache` by itself does.
