@@ -42,6 +42,8 @@ class Grant(NamedTuple):
     """From then on it is renewed, if it is popular; infinite when it is not renewed before it is stale."""
     for_cookies: bool
     """Whether it may answer requests with cookies that the key does not hold."""
+    for_pages: bool
+    """Whether it may answer requests with `origin`."""
     vary: tuple[str, ...]
     """The request fields whose values have to be equal."""
     resource: bytes
@@ -111,6 +113,7 @@ def _grant(
         drop_at=min(leaves, stale_until),
         renew_at=inf if way is None else judgement.renew_from,
         for_cookies=judgement.for_cookies,
+        for_pages=judgement.for_pages,
         vary=(*vary, _CODING) if judgement.codings and _CODING not in vary else vary,
         resource=lookup.key.resource,
         route=stored.route,
