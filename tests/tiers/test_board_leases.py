@@ -99,7 +99,9 @@ def test_marks_keep_nobody_from_a_lease(tmp_path: Path, clock: Clock) -> None:
         assert new is not None
         assert new.answered == math.inf
     assert board.leases.lease(key(20), 5.0) is None, "all rows are held"
+    assert not board.leases.has_room(key(20))
     board.leases.release(known)
+    assert board.leases.has_room(key(20))
     assert board.leases.lease(key(20), 5.0) is not None
 
 

@@ -96,8 +96,8 @@ class PodLeases(Leases, Protocol):
         """Whether someone has the lease of `key` now."""
         ...
 
-    def busy(self, key: bytes) -> bool:
-        """Whether another process is changing the place of that lease at this moment: then nobody can take it."""
+    def has_room(self, key: bytes) -> bool:
+        """Whether there is a place for a lease of `key`: one that could not be had may then be had a moment later."""
         ...
 
     def shun(self, key: bytes, seconds: float) -> None:

@@ -123,13 +123,14 @@ class BoardLeases:
             for at in range(0, 3 * _ROWS_PER_BUCKET, 3)
         )
 
-    def busy(self, key: bytes) -> bool:
-        """Whether another process is at the bucket of `key` now: for long only where it does not run in between."""
+    def has_room(self, key: bytes) -> bool:
+        """Whether not all rows that a lease of `key` could have are others'. As `leased`, of a moment ago."""
         start = self._file.leases_at + (self._fingerprint(key) & (self._file.buckets - 1)) * BUCKET_BYTES
-        if not self._lock(start):
-            return True
-        self._unlock(start)
-        return False
+        now = self._clock()
+        rows = _BUCKET.unpack_from(self._file.map, start)
+        return not all(
+            rows[at] and self._is_held(rows[at + 1], rows[at + 2], now) for at in range(0, 3 * _ROWS_PER_BUCKET, 3)
+        )
 
     def release(self, lease: Lease, *, answered: bool = False) -> None:
         """Give a lease back; one that has run out and was taken by another is left alone.

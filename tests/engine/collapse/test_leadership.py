@@ -173,6 +173,41 @@ async def test_who_was_stopped_at_the_place_of_a_lease_is_waited_for(
     waiting.leave()
 
 
+async def test_who_is_gone_from_there_at_the_very_next_look_is_waited_for_too(clock: Clock) -> None:
+    """Tried so often in vain, the lease could be had now: nothing says that there is no room for it."""
+
+    class Passing(PodLeases):
+        tries = 0
+
+        def lease(self, key: bytes, seconds: float) -> FleetLease | None:
+            self.tries += 1
+            return None if self.tries <= 5 else super().lease(key, seconds)
+
+    pod = Passing(clock)
+    worker = Process(pod)
+    member = await worker.join()
+    assert member.waits
+    assert await word(member) is Verdict.TAKE_OVER
+    assert pod.leased(KEY)
+    member.leave()
+    await worker.settled()
+
+
+async def test_without_room_for_a_lease_nobody_waits(clock: Clock) -> None:
+    class Full(PodLeases):
+        def lease(self, key: bytes, seconds: float) -> FleetLease | None:  # noqa: ARG002 - the port's signature
+            return None
+
+        def has_room(self, key: bytes) -> bool:  # noqa: ARG002
+            return False
+
+    worker = Process(Full(clock))
+    member = await worker.join()
+    assert not member.waits
+    member.leave()
+    await worker.settled()
+
+
 async def test_who_stays_at_the_place_of_a_lease_is_not_waited_for_long(
     workers: tuple[Process, Process], pod: PodLeases
 ) -> None:

@@ -175,8 +175,8 @@ class Leadership:
                 return True
             if self._leases.leased(herd.key):
                 return False
-        # Else there is no room for another lease: better two requests to the origin than none.
-        return not (patient and self._leases.busy(herd.key))
+        # Without room for another lease: better two requests to the origin than none.
+        return not (patient and self._leases.has_room(herd.key))
 
     def _learn(self, herd: Herd, seconds: float) -> None:
         """The lease that this process now has for a herd was given back so long ago with an answer stored."""
