@@ -76,7 +76,7 @@ def may_wait(request: Request, policy: Policy) -> bool:
     headers = request.headers
     if policy.collapse_wait <= 0.0 or request.method != "GET" or "range" in headers.names:
         return False
-    if "cache-control" in headers.names or "pragma" in headers.names:
+    if "cache-control" in headers.names:
         directives = request_cache_control(headers)
         if directives.no_store or refuses(directives, age=1.0, lifetime=float("inf")):
             return False
