@@ -168,6 +168,20 @@ def test_origin_and_envoy_are_started_again(place):
     assert "envoy started again" in command.stderr
 
 
+def test_a_sidecar_that_hangs_is_started_again_and_costs_no_request(place):
+    command, url = started(place, "--workers", "1", "--latency-ms", "5")
+    until(lambda: place.status() and hit(url), what="a hit")
+    victim = command.child(*SIDECAR)
+    with Load(url) as load:
+        os.kill(victim, signal.SIGSTOP)
+        until(lambda: not alive(victim), 60, "the end of the one that hangs")
+        until(lambda: (status := place.status()) and status.well, what="all well again")
+        load.more(50)
+        assert load.failures == []
+    assert "sidecar does not answer; killing it" in command.stderr
+    until(lambda: hit(url), what="caching resumed")
+
+
 @pytest.mark.alone
 def test_an_edit_is_in_effect_within_a_second_and_costs_no_request(shipped):
     command, url = started(shipped, "--workers", "2", "--latency-ms", "5")

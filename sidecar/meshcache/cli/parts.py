@@ -57,6 +57,11 @@ class ModulePart:
         self._process: asyncio.subprocess.Process | None = None
 
     @property
+    def pid(self) -> int | None:
+        """Of its process, as long as that runs."""
+        return None if self._process is None or self.ended else self._process.pid
+
+    @property
     def ended(self) -> bool:
         """Whether it has been started and has ended."""
         return self._process is not None and self._process.returncode is not None

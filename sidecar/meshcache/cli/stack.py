@@ -50,6 +50,11 @@ if TYPE_CHECKING:
 START_TIMEOUT: Final = 60.0
 LOOPBACK: Final = ("127.0.0.0/8", "::1")
 """Who is on this machine: sees all of `cache-status`, unless the CacheConfig names others."""
+WATCH_INTERVAL: Final = 1.0
+"""Seconds between two questions to the sidecar, each of which has two seconds to be answered."""
+MISSED: Final = 5
+"""Unanswered questions after which the sidecar is taken for hung. They are counted, not seconds, so that an `up` which
+was itself stopped for a while does not blame the sidecar."""
 EXIT_GRACE: Final = 3.0
 """Seconds for the sidecar and the origin to go once nothing is in flight any more."""
 
@@ -214,6 +219,7 @@ class _Stack:
         await envoy.wait_ready()
         parts: list[Part] = [self._sidecar, self._envoy, *([self._demo] if self._demo is not None else [])]
         self._keepers = [asyncio.create_task(keep(part, self._log)) for part in parts]
+        self._keepers.append(asyncio.create_task(self._watch_sidecar()))
         self._say_ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", made, status)
 
     async def drain(self) -> None:
@@ -302,6 +308,24 @@ class _Stack:
         except TimeoutError:
             raise StartError(f"no worker was ready within {START_TIMEOUT:g} s; the log above says why") from None
         raise _AlreadySaid
+
+    async def _watch_sidecar(self) -> None:
+        """Kill a sidecar that has answered and does so no more; then it is started again.
+
+        Its workers go on meanwhile, but nobody minds them, the policies and the purges.
+        """
+        # It has told that it is ready.
+        answered, missed = self._sidecar.pid, 0
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL)
+            if await self._status() is not None:
+                answered, missed = self._sidecar.pid, 0
+            elif answered is not None and answered == self._sidecar.pid:
+                missed += 1
+                if missed >= MISSED:
+                    self._log.error("sidecar does not answer; killing it", missed=missed)
+                    self._sidecar.signal(signal.SIGKILL)
+                    answered = None
 
     async def _status(self) -> Status | None:
         with contextlib.suppress(httpx.HTTPError, OSError, msgspec.DecodeError):
