@@ -51,6 +51,8 @@ HALF_DELAY_MS = 20
 """How long each connection waits on average between two requests of it."""
 HALF_TRIES = 3
 """Runs of a second by which the number of connections is found."""
+PASSING_TRIES = 5
+"""Times that they are run until each of them adds something to the first."""
 LIGHT_CONNECTIONS = 1
 """One request at a time: what it takes, and not how requests wait for each other."""
 STRAYED = 0.01
@@ -78,12 +80,7 @@ class Bench:
             rates = {name: [sample.rps for sample in samples] for name, samples in taken.items()}
             self.ratios |= {f"{up}/{down}": ratio(rates[up], rates[down]) for up, down in compared}
         self._half()
-        taken = self._in_turn(PASSING, LIGHT_CONNECTIONS)
-        medians = [[sample.p50_ms for sample in taken[name]] for name in PASSING]
-        baseline, passed, teed, missed, filtered = medians
-        self.ratios["missAdded/echoAdded"] = added_ratio(missed, passed, baseline)
-        self.ratios["missAdded/teeAdded"] = added_ratio(missed, teed, baseline)
-        self.ratios["missWith/missWithout"] = ratio(filtered, missed)
+        self._pass()
         self.streamed = compare(self._streams, seconds=self._settings.seconds, rounds=self._settings.rounds)
 
     def _in_turn(self, names: tuple[str, ...], connections: int) -> dict[str, list[Sample]]:
@@ -95,6 +92,20 @@ class Bench:
                 self.samples.setdefault(name, []).append(sample)
                 say(f"{'  '.join(names):<40} {number + 1}/{self._settings.rounds}  {name:<12} {sample.rps:9.0f} req/s")
         return taken
+
+    def _pass(self) -> None:
+        for left in reversed(range(PASSING_TRIES)):
+            taken = self._in_turn(PASSING, LIGHT_CONNECTIONS)
+            try:
+                self.ratios |= added_by_passing(*([sample.p50_ms for sample in taken[name]] for name in PASSING))
+                return
+            except MeasurementError:
+                if not left:
+                    raise
+            # On a machine that others use too, a second may tell anything.
+            say("The way with nothing in it was not the fastest: once more")
+            for name in PASSING:
+                del self.samples[name]
 
     def _half(self) -> None:
         """Each connection waits between its requests; there are so many that half of the load comes of it."""
@@ -133,6 +144,21 @@ class Bench:
             )
         check_share(way, (self._counter.read() - before) / sample.requests)
         return sample
+
+
+def added_by_passing(
+    baseline: Sequence[float],
+    passed: Sequence[float],
+    teed: Sequence[float],
+    missed: Sequence[float],
+    filtered: Sequence[float],
+) -> dict[str, Spread]:
+    """The ratios of `PASSING`, by the medians of its ways in ms. Raises `MeasurementError` as `added_ratio` does."""
+    return {
+        "missAdded/echoAdded": added_ratio(missed, passed, baseline),
+        "missAdded/teeAdded": added_ratio(missed, teed, baseline),
+        "missWith/missWithout": ratio(filtered, missed),
+    }
 
 
 def check_share(way: Way, share: float) -> None:

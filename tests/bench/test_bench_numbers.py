@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from bench import zipf
-from bench.__main__ import COMPARED, GROUPS, check_share, summary, table
+from bench.__main__ import COMPARED, GROUPS, PASSING_TRIES, Bench, check_share, summary, table
 from bench.paths import Way
 from bench.processes import MeasurementError
 from bench.settings import Settings
@@ -112,6 +113,26 @@ def test_the_table_of_caches_has_a_line_for_each_and_says_which_are_missing() ->
 def test_what_is_run_is_what_is_compared() -> None:
     for group, compared in zip(GROUPS, COMPARED, strict=True):
         assert {name for pair in compared for name in pair} == set(group)
+
+
+def test_ways_that_seem_to_add_nothing_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = SimpleNamespace(ways={}, counter=None, streams=None)
+    rounds = [[1.0, 0.9, 1.5, 2.0, 2.0]] * (PASSING_TRIES - 1) + [[1.0, 1.2, 1.5, 2.0, 2.0]]
+
+    def in_turn(bench: Bench, names: tuple[str, ...], _connections: int) -> dict[str, list[Sample]]:
+        taken = {name: [Sample(100, 100.0, ms, ms)] for name, ms in zip(names, rounds.pop(0), strict=True)}
+        for name, samples in taken.items():
+            bench.samples.setdefault(name, []).extend(samples)
+        return taken
+
+    monkeypatch.setattr(Bench, "_in_turn", in_turn)
+    bench = Bench(running, Settings(1, 1, 1, as_json=True))
+    bench._pass()
+    assert bench.ratios["missAdded/echoAdded"].median == pytest.approx(5.0)
+    assert [sample.p50_ms for sample in bench.samples["pass"]] == [1.2]
+    rounds += [[1.0, 0.9, 1.5, 2.0, 2.0]] * PASSING_TRIES
+    with pytest.raises(MeasurementError, match="no added latency"):
+        bench._pass()
 
 
 def test_a_hit_that_reaches_the_origin_is_none() -> None:
