@@ -23,6 +23,7 @@ def main() -> int:
     """Run it; returns the exit status."""
     # As an exception it would be lost where Python ignores those, as in its bookkeeping of imports.
     signal.signal(signal.SIGINT, interrupted)
+    say("soak: loading")
     try:
         # Not at the top, so that a Ctrl-C while they are loaded ends it in one line as well.
         from bench.processes import MeasurementError, raise_on_termination
