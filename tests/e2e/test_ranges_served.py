@@ -6,7 +6,7 @@ import time
 from email.parser import BytesParser
 
 import pytest
-from running_mesh import verdict
+from running_mesh import eventually, verdict
 from scripted_origin import reply
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
@@ -113,12 +113,27 @@ async def test_parts_are_stored_and_become_the_whole(mesh, origin, path):
 
 async def test_the_rest_of_what_is_held_is_asked_for(mesh, origin, path):
     fields = [FRESH, ETAG, TEXT]
-    beginning = reply(206, [*fields, ("content-range", f"bytes 0-9999/{len(BODY)}")], BODY[:10000])
-    rest = reply(206, [*fields, ("content-range", f"bytes 10000-16383/{len(BODY)}")], BODY[10000:])
-    origin.script(path, beginning, rest)
-    await mesh.get(path, {"range": "bytes=0-9999"})
-    whole = await mesh.get(path)
-    assert (whole.status_code, whole.content, verdict(whole).fwd) == (200, BODY, "partial")
+    answers = {
+        "bytes=0-9999": reply(206, [*fields, ("content-range", f"bytes 0-9999/{len(BODY)}")], BODY[:10000]),
+        "bytes=10000-": reply(206, [*fields, ("content-range", f"bytes 10000-16383/{len(BODY)}")], BODY[10000:]),
+        None: reply(200, fields, BODY),
+    }
+    paths = iter([f"{path}/{number}" for number in range(1000)])
+
+    async def answer(asked, wire):
+        await wire.send(answers[asked.get("range")])
+
+    async def completed():
+        """A path and its whole answer; None where the rest took longer than a client waits: a tenth of a second."""
+        path = next(paths)
+        origin.script(path, answer)
+        await mesh.get(path, {"range": "bytes=0-9999"})
+        whole = await mesh.get(path)
+        assert (whole.status_code, whole.content) == (200, BODY)
+        return (path, whole) if [one.get("range") for one in origin.asked(path)][1:] == ["bytes=10000-"] else None
+
+    path, whole = await eventually(completed)
+    assert verdict(whole).fwd == "partial"
     assert whole.headers["content-length"] == str(len(BODY))
     assert "content-range" not in whole.headers
     asked = origin.asked(path)[-1]
