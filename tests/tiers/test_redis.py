@@ -263,6 +263,25 @@ async def test_a_full_store_takes_no_values_but_invalidates(tier: RedisTier, val
     assert await epoch_of(tier, R) != before
 
 
+async def test_a_store_that_could_not_keep_writes_safe_takes_none_and_is_read(
+    tier: RedisTier, valkey: LocalValkey
+) -> None:
+    await tier.get(key(1), R)
+    await tier.put(key(1), b"v", 100.0)
+    with valkey.client() as client:
+        client.config_set("min-replicas-to-write", 1)
+        try:
+            for write in (tier.put(key(2), b"v", 100.0), tier.invalidate(R)):
+                with pytest.raises(TierError, match="accepts no writes, as it could not keep them safe") as caught:
+                    await write
+                assert caught.value.kind is Trouble.REFUSED
+            assert (await tier.get(key(1), resource(2))).value == b"v"
+            assert (await tier.get(key(1), R)).value is None, "what is to be invalidated"
+        finally:
+            client.config_set("min-replicas-to-write", 0)
+    await paid(tier)
+
+
 async def test_a_frozen_store_costs_the_socket_timeout_at_most(url: str, valkey: LocalValkey) -> None:
     tier = RedisTier(url, socket_timeout=0.4)
     await tier.get(key(1), R)

@@ -92,7 +92,15 @@ def translated(error: Exception) -> TierError:
             return TierError("the store does not answer in time", Trouble.TIMEOUT)
         case RedisConnectionError() | OSError():
             return TierError("the store cannot be reached", Trouble.UNREACHABLE)
-        case ResponseError() if str(error).startswith("NOAUTH"):
+        case ResponseError() if _said(error) in ("MISCONF", "NOREPLICAS"):
+            return TierError("the store accepts no writes, as it could not keep them safe", Trouble.REFUSED)
+        case ResponseError() if _said(error) == "NOAUTH":
             return TierError("the store wants credentials", Trouble.REFUSED)
         case _:
             return TierError(f"the store answered {type(error).__name__}", Trouble.PROTOCOL)
+
+
+def _said(error: ResponseError) -> str:
+    """The word with which the server began. Of what happens in a transaction the library tells it behind its own words."""
+    said = str(error).rpartition("caused error: (")[2].lstrip("'\"")
+    return said.partition(" ")[0]
