@@ -37,16 +37,19 @@ def openssl(folder: Path, *arguments: str) -> None:
 def certificates(folder: Path) -> None:
     """An authority, a server, a client that it knows and one of another authority."""
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    # Since Python 3.13 an authority without this extension is none, nor does a certificate count without the two below.
+    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
     for name in ("ca", "other"):
         out = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
-        openssl(folder, "req", "-x509", *key, "-days", "1", "-subj", f"/CN={name}", *out)
+        openssl(folder, "req", "-x509", *key, "-days", "1", "-subj", f"/CN={name}", *usage, *out)
     wanted = {
         "server": ("ca", "/CN=server", "DNS:server.example"),
         "client": ("ca", "/O=shop/CN=frontend", f"URI:{URI},URI:spiffe://second,DNS:frontend.shop"),
         "stranger": ("other", "/O=shop/CN=frontend", f"URI:{URI}"),
     }
     for name, (authority, subject, names) in wanted.items():
-        (folder / f"{name}.ext").write_text(f"subjectAltName={names}\n")
+        extensions = f"subjectAltName={names}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+        (folder / f"{name}.ext").write_text(extensions)
         openssl(folder, "req", *key, "-subj", subject, "-keyout", f"{name}.key", "-out", f"{name}.csr")
         signer = ("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial", "-days", "1")
         made = ("-in", f"{name}.csr", "-extfile", f"{name}.ext", "-out", f"{name}.pem")
