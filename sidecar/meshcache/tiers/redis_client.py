@@ -101,6 +101,6 @@ def translated(error: Exception) -> TierError:
 
 
 def _said(error: ResponseError) -> str:
-    """The word with which the server began. Of what happens in a transaction the library tells it behind its own words."""
+    """The word with which the server began, behind the words that the library puts before it in transactions."""
     said = str(error).rpartition("caused error: (")[2].lstrip("'\"")
     return said.partition(" ")[0]
