@@ -255,6 +255,26 @@ async def test_a_folder_that_is_a_symlink_is_swapped(tmp_path: Path) -> None:
         await watched.until(reads("two"))
 
 
+@pytest.mark.parametrize("meanwhile", ["empty", "gone"])
+async def test_a_file_that_is_saved_in_two_steps_is_not_taken_for_an_empty_one(tmp_path: Path, meanwhile: str) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text("a: 1")
+    async with watching(tmp_path) as watched:
+        if meanwhile == "empty":
+            (tmp_path / "a.yaml").write_text("")
+        else:
+            (tmp_path / "a.yaml").rename(tmp_path / "a.yaml~")
+        await asyncio.sleep(0.15)
+        (tmp_path / "a.yaml").write_text("a: 2")
+        await watched.until(reads("a: 2", "a: 1"))
+        assert watched.texts() == [["a: 2", "a: 1"]]
+        # And one that is meant to be empty is so within a second.
+        (tmp_path / "a.yaml").write_text("")
+        assert await watched.until(reads("", "a: 1")) < 1.0
+        (tmp_path / "b.yaml").unlink()
+        assert await watched.until(reads("")) < 1.0
+
+
 async def test_a_folder_that_cannot_be_watched_by_its_name_is_polled_and_can_be_left(tmp_path: Path) -> None:
     folder = tmp_path / "p\udcff"
     folder.mkdir()

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ _SETTLE = 0.03
 """Seconds between two readings that must agree before a change counts, so that a file half written is rarely seen."""
 _SETTLE_TRIES = 6
 """A folder that never comes to rest is taken as it is after so many readings."""
+_REFILL = 0.4
+"""Seconds for which a file that is empty now, or gone, and was not before, may be one that is being written."""
 
 
 def shown(path: str | Path) -> str:
@@ -116,6 +119,10 @@ def _unreadable(name: str, error: OSError) -> PolicyError:
     return PolicyError(name, 0, 0, "", f"cannot be read: {error.strerror or error}")
 
 
+def _filled(documents: Documents) -> frozenset[str]:
+    return frozenset(name for name, text in documents.files if text and not text.isspace())
+
+
 class FolderSource:
     """A folder of policy files, read as one set.
 
@@ -126,11 +133,13 @@ class FolderSource:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._digest: str | None = None
+        self._filled: frozenset[str] = frozenset()
+        """The files of the set before that held something."""
 
     def read(self) -> Documents:
         """The set as it is now. Raises `PolicyErrors` when the folder or a file cannot be read."""
         documents = self._snapshot()
-        self._digest = documents.digest
+        self._remember(documents)
         if documents.problems:
             raise PolicyErrors(documents.problems)
         return documents
@@ -161,7 +170,7 @@ class FolderSource:
                 if documents.digest != self._digest:
                     documents = await self._settled(documents)
                 if documents.digest != self._digest:
-                    self._digest = documents.digest
+                    self._remember(documents)
                     yield documents
                 # Not `wait_for`: on Python 3.11 that loses a cancellation which comes together with the event.
                 with contextlib.suppress(TimeoutError):
@@ -174,13 +183,22 @@ class FolderSource:
             await asyncio.gather(watcher, return_exceptions=True)
 
     async def _settled(self, documents: Documents) -> Documents:
-        for _ in range(_SETTLE_TRIES):
+        refilled_by = time.monotonic() + _REFILL
+        tries = 0
+        while True:
             await asyncio.sleep(_SETTLE)
             again = await asyncio.to_thread(self._snapshot)
-            if again.digest == documents.digest:
-                break
+            rests = again.digest == documents.digest
             documents = again
-        return documents
+            tries += 1
+            # Who saves a file empties it first, or moves it away, and may take a while until it is there again.
+            whole = self._filled <= _filled(documents) or time.monotonic() >= refilled_by
+            if whole and (rests or tries >= _SETTLE_TRIES):
+                return documents
+
+    def _remember(self, documents: Documents) -> None:
+        self._digest = documents.digest
+        self._filled = _filled(documents)
 
     async def _watch(self, touched: asyncio.Event) -> None:
         """Set `touched` when the system notifies of a change; the poll covers whatever goes unnoticed here."""
