@@ -146,7 +146,7 @@ async def test_a_worse_candidate_is_taken_back_by_itself_and_stays_so(start_mesh
         # One of those that count is killed in the middle of it.
         await asyncio.sleep(1)
         os.kill((await mesh.worker_pids())[0], signal.SIGKILL)
-        assert await eventually(rolled_back, 40), await asked(mesh)
+        assert await eventually(rolled_back), await asked(mesh)
     assert set(seen) == {200}
     found = await asked(mesh)
     (evidence,) = found["decisions"][-1]["evidence"]

@@ -50,7 +50,7 @@ async def test_idle_processes_take_what_the_limits_of_pods_count_on(make_folder)
             async def judged() -> bool:
                 return bool((await client.get("/experiments/comparison")).json().get("estimates"))
 
-            assert await eventually(judged, 30)
+            assert await eventually(judged)
         assert own(supervisor) < 85 * MIB
         assert loaded(supervisor, "scipy")
         assert not any(loaded(pid, "numpy") for pid in workers)

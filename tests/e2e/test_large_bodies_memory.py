@@ -60,8 +60,8 @@ async def test_64_mib_that_come_and_go_take_a_few_mib_of_a_worker(start_mesh, or
 
         origin.script(path, paced)
         assert await received(mesh, path, cache_control="no-cache") == (64 * MIB, False)
-        assert await eventually(hit, 30.0), mesh.log
-        assert await eventually(hit, 30.0), mesh.log
+        assert await eventually(hit), mesh.log
+        assert await eventually(hit), mesh.log
 
     for number in range(2):
         await cycle(number)
@@ -130,5 +130,5 @@ async def test_a_redis_that_dies_in_mid_body_costs_a_hit(over_valkey, origin, na
     async def hit():
         return (await mesh.hit(path)) is not None
 
-    assert await eventually(hit, 30.0), "it is used again"
+    assert await eventually(hit), "it is used again"
     assert (await mesh.get(path)).content == body

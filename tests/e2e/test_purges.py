@@ -220,7 +220,7 @@ async def test_a_purge_outlives_a_supervisor_that_is_killed_in_the_middle(local,
                 return status["pid"] != pid and all(worker["ready"] for worker in status["workers"])
             return False
 
-        assert await eventually(back, 30), local.log
+        assert await eventually(back), local.log
         # In effect as a whole or not at all; and once it is said to be in effect, for good.
         await admin.settled(await admin.purge(tags=[name]))
         answers = await asyncio.gather(*(local.get(path) for _ in range(10)))
