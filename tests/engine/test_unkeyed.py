@@ -193,6 +193,13 @@ async def test_what_no_page_of_another_origin_may_read_is_a_hit_for_who_sends_no
             assert (await cache.get("/a")).decision == wanted
 
 
+async def test_who_has_envoy_say_which_pages_may_read_it_strips_origin(tmp_path: Path) -> None:
+    async with Rig(tmp_path, policies(key="strip: [origin]")) as cache:
+        cache.origin.says("/a", cache_control="max-age=60")
+        for wanted, asking in (("miss", {}), ("hit", {"origin": "https://one.example"}), ("hit", {"origin": "null"})):
+            assert (await cache.get("/a", asking)).decision == wanted
+
+
 @pytest.mark.parametrize("allowed", ["*", "https://fixed.example"])
 async def test_an_answer_for_pages_of_any_origin_is_for_them_whoever_came_first(tmp_path: Path, allowed: str) -> None:
     async with Rig(tmp_path, policies()) as cache:
