@@ -188,30 +188,19 @@ def bind_unix(path: Path, mode: int) -> socket.socket:
     return bound
 
 
-class SocketFile:
-    """The name of a unix socket that this program listens on, as it was when it was bound.
+def is_gone(path: Path) -> bool:
+    """Whether there is nothing at `path` any more. What cannot be seen is taken to be there.
 
-    Whoever tidies up folders takes it for a leftover: who is connected stays so, and nobody else gets in.
+    Of unix sockets that are in use: whoever tidies up folders takes them for leftovers. Who is connected stays so, and
+    nobody else gets in. Not by the number of the file, which some file systems change as they like.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._identity = self._look()
-
-    @property
-    def gone(self) -> bool:
-        """Whether the name leads to this socket no more. What cannot be seen is taken to be there."""
-        try:
-            return self._look() != self._identity
-        except OSError:
-            return False
-
-    def _look(self) -> tuple[int, int] | None:
-        try:
-            found = self.path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return found.st_dev, found.st_ino
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def send_signal(process: asyncio.subprocess.Process, number: int) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from meshcache.admin.server import EmbeddedServer
-from meshcache.process import SocketFile, StartError, bind_unix, make_folder
+from meshcache.process import StartError, bind_unix, is_gone, make_folder
 
 if TYPE_CHECKING:
     import socket
@@ -42,18 +42,16 @@ class KeptServer:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         await self._end(self._server, self._socket)
-        if not self._name.gone:
-            self._path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
 
     def _bind(self) -> None:
         self._socket = bind_unix(self._path, self._mode)
-        self._name = SocketFile(self._path)
         self._server = EmbeddedServer(self._app, self._socket)
 
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL)
-            if not self._name.gone:
+            if not is_gone(self._path):
                 continue
             before = self._server, self._socket
             try:

@@ -40,7 +40,7 @@ from meshcache.extproc.control import (
 from meshcache.extproc.locations import WARM_FOLDER
 from meshcache.extproc.status import WorkerStatus
 from meshcache.observe.metrics import EMPTY, Snapshot, merge, without_gauges
-from meshcache.process import Backoff, SocketFile, StartError, make_folder, send_signal, wait_or_kill
+from meshcache.process import Backoff, StartError, is_gone, make_folder, send_signal, wait_or_kill
 from meshcache.tiers.lmdb_folder import give_up
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ class WorkerProcess:
         self._generation = 0
         self._restarts = 0
         self._started_at = 0.0
-        self._socket: SocketFile | None = None
+        self._socket: Path | None = None
+        """Where it listens, once it does."""
 
     @property
     def ready(self) -> bool:
@@ -299,7 +300,7 @@ class WorkerProcess:
                     self._overlaid = version
                     self._on_overlaid()
                 case Ready(pid):
-                    self._socket = SocketFile(Path(self._options.socket_path))
+                    self._socket = Path(self._options.socket_path)
                     self._ready = not self._stopping.is_set()
                     self._log.info("worker ready", pid=pid, socket=self._options.socket_path)
                 case Refused(generation, errors):
@@ -322,7 +323,7 @@ class WorkerProcess:
                 self._log.error("worker does not answer; killing it", missed_pings=self._pinged - self._ponged)
                 self._kill_process()
                 return
-            if self._socket is not None and self._socket.gone:
+            if self._socket is not None and is_gone(self._socket):
                 # Who is connected stays so, but an Envoy that starts, or connects anew, would never find it again.
                 self._log.warning("the socket of a worker has gone; another one takes its place")
                 self._socket = None
