@@ -197,3 +197,9 @@ def test_a_share_of_one_is_no_percentage(value: object, meant: str) -> None:
 def test_what_is_no_percentage_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="from 0 to 100"):
         parse_percent(value)
+
+
+@pytest.mark.parametrize("value", ["101 %", "999 ", "0.5 ", "0 .25"])
+def test_a_percentage_without_its_blanks_is_told_only_where_it_is_one(value: str) -> None:
+    with pytest.raises(ValueError, match=r"from 0 to 100, such as 70 or 70%, got [^:]*$"):
+        parse_percent(value)

@@ -164,7 +164,7 @@ def parse_percent(value: object) -> float:
         raise ValueError(f"expected a percentage from 0 to 100, such as 70 or 70%, got {_shown(value)}")
     match = _PERCENT.fullmatch(value if isinstance(value, str) else f"{abs(value):f}")
     number = Decimal(match[1] if isinstance(value, str) else str(value)) if match is not None else Decimal(-1)
-    if isinstance(value, str) and _PERCENT.fullmatch(value.replace(" ", "")) and " " in value:
+    if isinstance(value, str) and " " in value and re.fullmatch(PERCENT_PATTERN, value.replace(" ", "")):
         meant = value.replace(" ", "")
         raise ValueError(f"expected a percentage from 0 to 100 without blanks, got {_shown(value)}: write {meant}")
     if not 0 <= number <= 100:
