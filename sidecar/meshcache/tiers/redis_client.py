@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
+from weakref import WeakKeyDictionary
 
 from redis.asyncio import BlockingConnectionPool
 from redis.exceptions import (
@@ -33,15 +34,21 @@ _SCHEMES = ("redis", "rediss", "unix")
 class Pool(BlockingConnectionPool):
     """Connections that can be given up all at once, when the server they lead to is not the one to ask any more."""
 
+    def __init__(self, **options: Any) -> None:
+        """`options` are the library's."""
+        self._era = 0
+        self._made_in: WeakKeyDictionary[AbstractConnection, int] = WeakKeyDictionary()
+        super().__init__(**options)
+
     def give_up(self) -> None:
         """Whoever asks from now on gets a new connection: the address is looked up again."""
-        for connection in (*self._get_free_connections(), *self._get_in_use_connections()):
-            connection.mark_for_reconnect()  # type: ignore[no-untyped-call]  # the library's
+        self._era += 1
 
     async def ensure_connection(self, connection: AbstractConnection) -> None:
-        """See the library. The mark of one that is in use is minded by the library, when it is released."""
-        if connection.should_reconnect():  # type: ignore[no-untyped-call]  # the library's
+        """See the library."""
+        if self._made_in.get(connection, self._era) != self._era:
             await connection.disconnect(nowait=True)
+        self._made_in[connection] = self._era
         await super().ensure_connection(connection)
 
 
