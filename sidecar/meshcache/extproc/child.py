@@ -323,7 +323,7 @@ class WorkerProcess:
                 self._log.error("worker does not answer; killing it", missed_pings=self._pinged - self._ponged)
                 self._kill_process()
                 return
-            if self._socket is not None and is_gone(self._socket):
+            if self._socket is not None and not self._stopping.is_set() and is_gone(self._socket):
                 # Who is connected stays so, but an Envoy that starts, or connects anew, would never find it again.
                 self._log.warning("the socket of a worker has gone; another one takes its place")
                 self._socket = None
