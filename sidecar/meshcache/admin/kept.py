@@ -29,7 +29,7 @@ class KeptServer:
         self._mode = mode
         self._log = log
         self._keeping: asyncio.Task[None] | None = None
-        self._bind()
+        self._socket, self._server = self._bind()
 
     async def start(self) -> None:
         """Return once it accepts connections."""
@@ -41,29 +41,41 @@ class KeptServer:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
-        await self._end(self._server, self._socket)
+        await _end(self._server, self._socket)
         self._path.unlink(missing_ok=True)
 
-    def _bind(self) -> None:
-        self._socket = bind_unix(self._path, self._mode)
-        self._server = EmbeddedServer(self._app, self._socket)
+    def _bind(self) -> tuple[socket.socket, EmbeddedServer]:
+        bound = bind_unix(self._path, self._mode)
+        return bound, EmbeddedServer(self._app, bound)
 
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL)
             if not is_gone(self._path):
                 continue
-            before = self._server, self._socket
             try:
                 make_folder(self._path.parent, "socket")
-                self._bind()
-                await self._server.start()
+                await self._renew()
             except (StartError, OSError, TimeoutError) as error:
-                self._log.error("a socket that has gone cannot be made anew; it is tried again", error=str(error))
-                continue
-            self._log.warning("a socket had gone; it is there again", socket=str(self._path))
-            await self._end(*before)
+                self._log.error(
+                    "a socket that has gone cannot be made anew; it is tried again", error=str(error) or "not in time"
+                )
 
-    async def _end(self, server: EmbeddedServer, sock: socket.socket) -> None:
-        await server.stop()
-        sock.close()
+    async def _renew(self) -> None:
+        """Have another server on another socket. When it cannot be started, nothing is left of it."""
+        bound, server = self._bind()
+        try:
+            await server.start()
+        except BaseException:
+            self._path.unlink(missing_ok=True)
+            await _end(server, bound)
+            raise
+        before = self._server, self._socket
+        self._socket, self._server = bound, server
+        self._log.warning("a socket had gone; it is there again", socket=str(self._path))
+        await _end(*before)
+
+
+async def _end(server: EmbeddedServer, bound: socket.socket) -> None:
+    await server.stop()
+    bound.close()
