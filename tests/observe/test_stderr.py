@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import subprocess
 import sys
@@ -87,6 +88,19 @@ def test_a_reader_that_stands_still_is_not_waited_for_and_is_told_later(pipe: tu
     log.write("after\n")
     told, after = os.read(reader, 1 << 16).decode().splitlines()
     assert f'"lines": {5000 - len(taken)}, ' in told
+    assert after == "after"
+
+
+def test_a_line_that_was_cut_spoils_no_other(pipe: tuple[int, TextIO]) -> None:
+    reader, stream = pipe
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 8192)
+    log = LogStream(stream)
+    log.write("x" * 10_000 + "\n")
+    cut = os.read(reader, 1 << 16)
+    log.write("after\n")
+    first, told, after = (cut + os.read(reader, 1 << 16)).decode().splitlines()
+    assert first == "x" * len(cut)
+    assert json.loads(told)["lines"] == 1
     assert after == "after"
 
 

@@ -35,6 +35,8 @@ class LogStream(io.TextIOBase):
         """Bytes in one write; 0: all."""
         self._lost = 0
         self._stalled = False
+        self._cut = False
+        """Whether what was written last is not a whole line."""
         with contextlib.suppress(OSError, ValueError, AttributeError):
             descriptor = stream.fileno() if stream is not None else -1
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -57,6 +59,7 @@ class LogStream(io.TextIOBase):
         """See `io.TextIOBase`. Lines at once, so that those of several processes do not mix."""
         if self._lost:
             told = f'{{"lines": {self._lost}, "level": "warning", "message": "lines of this log were lost"}}\n'
+            told = "\n" + told if self._cut else told
             if not self._put(told):
                 self._lost += 1
                 return len(text)
@@ -81,6 +84,7 @@ class LogStream(io.TextIOBase):
                     return False
                 self._stalled = False
                 data = data[os.write(self._descriptor, data[: self._step or len(data)]) :]
+                self._cut = bool(data)
         except (OSError, ValueError):
             return False
         return True
