@@ -154,7 +154,7 @@ class Keeper:
     ) -> NoStoreReason | None:
         """Store a whole answer, or a part with what is held of the same representation already.
 
-        `judgement` is how the policy sees it, where that is known; for `undated` see `succession.yields`.
+        `judgement` is how the policy sees it, where that is known; for `undated` see `Successor`.
         Returns why it went nowhere, if so.
         """
         judgement = judgement or judge(record, target.policy.freshness)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meshcache.decisions import NoStoreReason
 from meshcache.engine.judge import judge
@@ -52,20 +52,27 @@ def keeps_its_place(candidate: Candidate, status: int, now: float) -> bool:
     return gives_way(status, candidate.stored.status) and outlives(candidate.judgement, now)
 
 
-def yields(
-    record: StoredResponse, held: StoredResponse, freshness: Freshness, now: float, *, undated: bool = False
-) -> NoStoreReason | None:
-    """Why `record` must not be stored in place of `held`, which is stored under the same key; None when it may.
+class Successor(NamedTuple):
+    """An answer that is to be stored, maybe in the place of another one."""
 
-    With `undated` it is what was stored before, confirmed by a response that does not say when that was so. Such a one
-    speaks of what was stored before alone (RFC 9111 section 4.3.4), and brings nothing back in place of what has come
-    since it was asked for.
+    record: StoredResponse
+    freshness: Freshness
+    """By which what it would replace is judged."""
+    undated: bool = False
+    """It is what was stored before, confirmed by a response that does not say when that was so.
+
+    Such a one speaks of what was stored before alone (RFC 9111 section 4.3.4), and brings nothing back in place of what
+    has come since it was asked for.
     """
-    if is_older(record, held) or (undated and held.response_time > record.request_time):
-        return NoStoreReason.OLDER
-    if gives_way(record.status, held.status) and outlives(judge(held, freshness), now):
-        return NoStoreReason.BETTER_STORED
-    return None
+
+    def yields(self, held: StoredResponse, now: float) -> NoStoreReason | None:
+        """Why it must not be stored in place of `held`, which is stored under the same key; None when it may."""
+        record = self.record
+        if is_older(record, held) or (self.undated and held.response_time > record.request_time):
+            return NoStoreReason.OLDER
+        if gives_way(record.status, held.status) and outlives(judge(held, self.freshness), now):
+            return NoStoreReason.BETTER_STORED
+        return None
 
 
 _OF_ITS_REQUEST: Final = frozenset({400, 406, 412, 426})

@@ -20,14 +20,14 @@ from meshcache.engine.ranges.parts import (
     is_part,
 )
 from meshcache.engine.records import Entry, StoredResponse, VariantIndex
-from meshcache.engine.storing.succession import SLOW_SECONDS, may_give_way, yields
+from meshcache.engine.storing.succession import SLOW_SECONDS, Successor, may_give_way
 from meshcache.engine.variants import variant_keys, with_variant
 
 if TYPE_CHECKING:
     from meshcache.engine.judge import Judgement
     from meshcache.engine.records import Record
     from meshcache.engine.target import Target
-    from meshcache.policy.compiled import Freshness, Policy
+    from meshcache.policy.compiled import Policy
     from meshcache.tiers.stack import TierStack
 
 LINGER_SECONDS = 300.0
@@ -56,7 +56,7 @@ class Writer:
     ) -> str:
         """Write a whole answer, or a part with what is held of the same representation already: the outcome.
 
-        `judgement` is how the policy sees `record`; for `undated` see `yields`.
+        `judgement` is how the policy sees `record`; for `undated` see `Successor`.
         """
         if is_part(record):
             return self._part(target, record, replacing)
@@ -64,33 +64,27 @@ class Writer:
             # Of an older version, or no longer needed.
             self._stack.delete(replacing.storage, replacing.stored)
             replacing = None
-        return self._whole(target, record, judgement, replacing, undated=undated)
+        new = Successor(record, target.policy.freshness, undated)
+        return self._whole(target, new, judgement, replacing)
 
-    def _whole(
-        self,
-        target: Target,
-        record: StoredResponse,
-        judgement: Judgement,
-        replacing: Candidate | None,
-        *,
-        undated: bool = False,
-    ) -> str:
+    def _whole(self, target: Target, new: Successor, judgement: Judgement, replacing: Candidate | None) -> str:
         """Store under the primary key, or under a variant's with the list of variants beside it."""
+        record = new.record
         held, known = (None, None) if replacing is None else (replacing.tier, replacing.stored)
         now = self._in_memory(target, target.key.storage, record)
-        reason = self._overtaken(target, record, now, known, undated=undated)
+        reason = self._overtaken(target, new, now, known)
         if reason is not None:
             return reason
         if not record.selecting:
             # It answers every request for the resource; older variants become unreachable with their list, which
             # it has to replace wherever that would be found first.
             tier = held if target.index is None else TierName.HOT
-            return self._write(target, target.key.storage, record, judgement, tier, undated=undated)
+            return self._write(target, target.key.storage, new, judgement, tier)
         storage = variant_key(target.key.storage, record.selecting)
-        reason = self._yields(target, record, self._in_memory(target, storage, record), known, undated=undated)
+        reason = self._yields(new, self._in_memory(target, storage, record), known)
         if reason is not None:
             return reason
-        outcome = self._write(target, storage, record, judgement, held, undated=undated)
+        outcome = self._write(target, storage, new, judgement, held)
         if outcome == STORED:
             self._list(target, record, now)
         return outcome
@@ -100,42 +94,29 @@ class Writer:
         entry = self._stack.hot(storage, target.key.resource, target.policy.tiers, self._clock())
         return None if entry is None or entry.record.key != record.key else entry.record
 
-    def _yields(
-        self,
-        target: Target,
-        record: StoredResponse,
-        held: Record | None,
-        known: StoredResponse | None,
-        *,
-        undated: bool = False,
-    ) -> NoStoreReason | None:
-        """Why `record` must not take the place of the answer that is `held`, or stand beside it.
+    def _yields(self, new: Successor, held: Record | None, known: StoredResponse | None) -> NoStoreReason | None:
+        """Why `new` must not take the place of the answer that is `held`, or stand beside it.
 
         What was `known` when the origin was asked gives way; anything else that is stored by now has come in meanwhile.
         """
         if held is known or not isinstance(held, StoredResponse):
             return None
-        return yields(record, held, target.policy.freshness, self._clock(), undated=undated)
+        return new.yields(held, self._clock())
 
     def _overtaken(
-        self,
-        target: Target,
-        record: StoredResponse,
-        now: Record | None,
-        known: StoredResponse | None,
-        *,
-        undated: bool,
+        self, target: Target, new: Successor, now: Record | None, known: StoredResponse | None
     ) -> NoStoreReason | None:
         """The same for what is under the primary key `now`, be it the list of variants.
 
         Answers that vary and answers that do not may be under way together: the newer one counts, whichever it is.
         """
+        record = new.record
         if record.selecting or not isinstance(now, VariantIndex):
-            return self._yields(target, record, now, known, undated=undated)
+            return self._yields(new, now, known)
         for storage, selecting in variant_keys(target.key, now, target.request.headers):
             variant = self._in_memory(target, storage, record)
             if isinstance(variant, StoredResponse) and variant.selecting == selecting:
-                return self._yields(target, record, variant, known, undated=undated)
+                return self._yields(new, variant, known)
         # What has come in meanwhile is for others: which of the two is newer cannot be told.
         return None if now == target.index else NoStoreReason.OLDER
 
@@ -164,43 +145,36 @@ class Writer:
             if is_part(merged) and len(part.body) * MOST_REWRITTEN < len(merged.body):
                 return NoStoreReason.PARTIAL
         judgement = judge(merged, target.policy.freshness)
+        new = Successor(merged, target.policy.freshness)
         if not is_part(merged):
             if base is not None:
                 self._stack.delete(place)
-            return self._whole(target, merged, judgement, None)
-        reason = self._yields(target, merged, self._in_memory(target, place, merged), base)
+            return self._whole(target, new, judgement, None)
+        reason = self._yields(new, self._in_memory(target, place, merged), base)
         if reason is not None:
             return reason
         held = None if replacing is None else replacing.tier
-        outcome = self._write(target, place, merged, judgement, held if entry is None else TierName.HOT)
+        outcome = self._write(target, place, new, judgement, held if entry is None else TierName.HOT)
         if outcome == STORED and names:
             self._list(target, merged, target.index)
         return outcome
 
     def _write(
-        self,
-        target: Target,
-        storage: bytes,
-        record: StoredResponse,
-        judgement: Judgement,
-        held: TierName | None,
-        *,
-        undated: bool = False,
+        self, target: Target, storage: bytes, new: Successor, judgement: Judgement, held: TierName | None
     ) -> str:
         """Write to the tiers that the caller has earned, and to where the key is `held` so far."""
-        policy = target.policy
+        record, policy = new.record, target.policy
         now = record.response_time
         tiers = tiers_of(target, held)
         entry = entry_of(target, storage, record, tiers, now, of_use(judgement, policy, now), judgement)
         if may_give_way(record.status) or self._clock() - record.request_time > SLOW_SECONDS:
             # Another process may have stored something in the meantime, which its memory alone knows so far.
-            stays = partial(self._stays, record, policy.freshness, undated)
-            entry = msgspec.structs.replace(entry, yields_to=stays)
+            entry = msgspec.structs.replace(entry, yields_to=partial(self._stays, new))
         outcome = self._stack.store(entry)
         return outcome.refused or STORED
 
-    def _stays(self, record: StoredResponse, freshness: Freshness, undated: bool, held: StoredResponse) -> bool:
-        return yields(record, held, freshness, self._clock(), undated=undated) is not None
+    def _stays(self, new: Successor, held: StoredResponse) -> bool:
+        return new.yields(held, self._clock()) is not None
 
     def _list(self, target: Target, variant: StoredResponse, now: Record | None) -> None:
         """Have the list of the resource's variants say how to find `variant`, and what they can be purged by.
