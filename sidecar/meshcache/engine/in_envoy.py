@@ -113,7 +113,8 @@ def _grant(
         drop_at=min(leaves, stale_until),
         renew_at=inf if way is None else judgement.renew_from,
         for_cookies=judgement.for_cookies,
-        for_pages=judgement.for_pages,
+        # An origin that never sees the field says the same to all pages.
+        for_pages=judgement.for_pages or "origin" in policy.key.strip,
         vary=(*vary, _CODING) if judgement.codings and _CODING not in vary else vary,
         resource=lookup.key.resource,
         route=stored.route,
