@@ -1,5 +1,6 @@
 """The token of the admin API."""
 
+import errno
 import os
 import stat
 
@@ -15,6 +16,19 @@ def test_a_token_is_made_once_and_for_its_owner_alone(tmp_path):
     assert Token.load_or_create(path).header == Token.load(path).header == made.header
     assert Token.load_or_create(tmp_path / "other").header != made.header
     assert made.name == "admin.token"
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_folder_in_which_no_file_may_have_two_names(tmp_path, monkeypatch, number):
+    def refused(*_names):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refused)
+    path = tmp_path / "admin.token"
+    made = Token.load_or_create(path)
+    assert Token.load(path).header == made.header
+    assert list(tmp_path.iterdir()) == [path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_token_is_there_as_a_whole_or_not_at_all(tmp_path, monkeypatch):

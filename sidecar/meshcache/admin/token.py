@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import os
 import secrets
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "admin.token"
 """In the data folder, unless another file is named."""
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What file systems say in which no file can have two names: FAT, some shares, some in user space."""
 _LEAST: Final = 16
 _MOST: Final = 4096
 
@@ -43,7 +46,7 @@ class Token:
                 file.write(value + "\n")
                 file.flush()
                 os.fsync(file.fileno())
-            os.link(scratch, path)
+            _name(scratch, path)
         except FileExistsError:
             # Another process was faster.
             return cls.load(path)
@@ -76,3 +79,14 @@ class Token:
         """Whether a request with this `authorization` may write."""
         scheme, _, value = (authorization or "").partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(value.strip().encode(), self._value)
+
+
+def _name(scratch: Path, path: Path) -> None:
+    """Have what is in `scratch` at `path`, too, where nothing is yet. Raises `OSError`."""
+    try:
+        os.link(scratch, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Of two processes that do so in the same moment, one has a token that is not in the file.
+        scratch.rename(path)
