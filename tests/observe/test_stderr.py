@@ -6,8 +6,10 @@ import fcntl
 import io
 import json
 import os
+import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import TextIO
@@ -89,6 +91,30 @@ def test_a_reader_that_stands_still_is_not_waited_for_and_is_told_later(pipe: tu
     told, after = os.read(reader, 1 << 16).decode().splitlines()
     assert f'"lines": {5000 - len(taken)}, ' in told
     assert after == "after"
+
+
+def test_a_reader_that_is_slow_does_not_slow_down_who_writes(pipe: tuple[int, TextIO]) -> None:
+    reader, stream = pipe
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 8192)
+    done = threading.Event()
+
+    def read_slowly() -> None:
+        while not done.wait(0.05):
+            if select.select([reader], [], [], 0)[0]:
+                os.read(reader, 4096)
+
+    thread = threading.Thread(target=read_slowly)
+    thread.start()
+    try:
+        log = LogStream(stream)
+        began = time.monotonic()
+        for _ in range(500):
+            log.write("x" * 1000 + "\n")
+        # To have taken it all the reader would need six seconds.
+        assert time.monotonic() - began < 2.0
+    finally:
+        done.set()
+        thread.join()
 
 
 def test_a_line_that_was_cut_spoils_no_other(pipe: tuple[int, TextIO]) -> None:

@@ -8,6 +8,7 @@ import os
 import select
 import stat
 import sys
+import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = select.PIPE_BUF
 """Bytes for which a pipe has room when it says that it has some (pipe(7))."""
-_PATIENCE_MS: Final = 100
-"""How long a reader may take to make room; who has taken longer is not waited for until there is some."""
+_PATIENCE: Final = 0.1
+"""Seconds in which a reader may make room; who has taken longer is not waited for until there is some."""
+_SHARE: Final = 0.1
+"""The share of the time that is spent so at most: a slow reader is not to slow down who writes, either."""
 
 
 class LogStream(io.TextIOBase):
@@ -35,6 +38,9 @@ class LogStream(io.TextIOBase):
         """Bytes in one write; 0: all."""
         self._lost = 0
         self._stalled = False
+        self._patience = _PATIENCE
+        """What is left of it at the time `_patient_at`, in seconds."""
+        self._patient_at = 0.0
         self._cut = False
         """Whether what was written last is not a whole line."""
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -79,15 +85,27 @@ class LogStream(io.TextIOBase):
                 return True
             data = memoryview(text.encode("utf-8", "backslashreplace"))
             while data:
-                if not self._poll.poll(0 if self._stalled else _PATIENCE_MS):
-                    self._stalled = True
+                if not self._has_room():
                     return False
-                self._stalled = False
                 data = data[os.write(self._descriptor, data[: self._step or len(data)]) :]
                 self._cut = bool(data)
         except (OSError, ValueError):
             return False
         return True
+
+    def _has_room(self) -> bool:
+        """Whether a piece can be written at once, after some patience where that is due. Raises `OSError`."""
+        if self._poll.poll(0):
+            self._stalled = False
+            return True
+        if self._stalled:
+            return False
+        began = time.monotonic()
+        patience = min(_PATIENCE, self._patience + _SHARE * (began - self._patient_at))
+        self._stalled = not self._poll.poll(1000 * patience)
+        self._patient_at = time.monotonic()
+        self._patience = max(0.0, patience - (self._patient_at - began))
+        return not self._stalled
 
 
 def open_standard_streams() -> None:
