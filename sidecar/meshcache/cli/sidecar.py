@@ -263,7 +263,7 @@ class _Sidecar:
         self._sockets: list[socket.socket] = []
 
     def handle_signals(self) -> None:
-        """SIGTERM and SIGINT stop, the second at once; SIGUSR1 turns readiness off, SIGHUP asks for nothing."""
+        """SIGTERM and SIGINT stop, the second at once; SIGUSR1 turns readiness off. For SIGHUP see `on_hangup`."""
         loop = asyncio.get_running_loop()
         on_hangup(loop, self._on_stop, self._log)
         for number in (signal.SIGTERM, signal.SIGINT):
