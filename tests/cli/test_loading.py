@@ -64,6 +64,7 @@ def test_who_ignores_it_goes_on_to() -> None:
     assert told(CODE % "signal.signal(signal.SIGINT, signal.SIG_IGN)", at="in") == (0, "")
 
 
+@pytest.mark.usefixtures("shell_signals")
 @pytest.mark.parametrize("name", ["meshcache.cli", "meshcache.cli.app"])
 def test_who_imports_the_package_keeps_his_own(name: str) -> None:
     code = f"import signal, {name}; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"

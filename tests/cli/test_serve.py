@@ -215,6 +215,7 @@ def test_sockets_that_someone_has_tidied_away_come_back(place):
     assert not (place.data / "run" / "admin.sock").exists()
 
 
+@pytest.mark.usefixtures("shell_signals")
 def test_a_hangup_without_a_terminal_asks_for_nothing(place):
     command = place.serve("--workers", "1")
     before = place.ready(command)
@@ -224,6 +225,7 @@ def test_a_hangup_without_a_terminal_asks_for_nothing(place):
     assert (after.pid, after.workers[0].pid, after.ready) == (before.pid, before.workers[0].pid, True)
 
 
+@pytest.mark.usefixtures("shell_signals")
 def test_a_terminal_that_goes_stops_what_runs_on_it(place):
     ours, theirs = os.openpty()
     arguments = ("serve", "--data", "data", "--metrics-listen", "127.0.0.1:0", "--workers", "1")
