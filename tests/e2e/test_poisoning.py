@@ -210,21 +210,6 @@ async def test_a_path_below_one_route_does_not_get_another_routes_lifetime(mesh,
             assert not re.search(rb"meshcache; hit", raw)
 
 
-async def test_a_page_may_read_what_another_was_given_without_asking(mesh, hot, origin, path):
-    async def step(asked, wire: Wire):
-        page = asked.get("origin")
-        said = [("access-control-allow-origin", page)] if page == "http://good.example" else []
-        await wire.send(reply(200, [FRESH, *said], b"x"))
-
-    origin.script(path, step)
-    for each in (mesh, hot):
-        for page in (None, None, "http://evil.example", "http://good.example") * 3:
-            answer = await each.get(path, {} if page is None else {"origin": page})
-            assert answer.headers.get("access-control-allow-origin") == (page if page and "good" in page else None)
-        assert verdict(answer).hit
-        assert verdict(await each.get(path)).hit
-
-
 async def test_pages_of_one_origin_do_not_get_the_answer_for_another(mesh, origin, path):
     async def step(asked, wire: Wire):
         asking = asked.get("origin")

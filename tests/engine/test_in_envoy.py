@@ -92,26 +92,6 @@ async def test_what_goes_by_and_is_stored_is_granted_as_what_is_in_memory(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("strip", "fields", "for_pages"),
-    [
-        ("[]", (), False),
-        ("[]", (("access-control-allow-origin", "*"),), True),
-        # Where the origin never sees the field, all pages get the same.
-        ("[origin]", (), True),
-    ],
-)
-async def test_what_is_for_pages_of_other_origins(
-    tmp_path: Path, strip: str, fields: tuple[tuple[str, str], ...], for_pages: bool
-) -> None:
-    async with Rig(tmp_path, policies(freshness="{defaultTtl: 60s}", key=f"strip: {strip}")) as rig:
-        one = await passed(rig, reply(*fields))
-        assert one is not None
-        assert one.for_pages is for_pages
-        granted = hit(rig, {"origin": "https://one.example"}) if for_pages else hit(rig)
-        assert granted == one
-
-
-@pytest.mark.parametrize(
     ("fields", "granted"),
     [
         ((), True),

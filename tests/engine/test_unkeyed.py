@@ -162,52 +162,6 @@ async def test_an_answer_for_pages_of_one_origin_is_kept_for_these(tmp_path: Pat
             assert (got.decision, got.body.decode()) == ("hit", asking)
 
 
-def allowing(*pages: str, vary: bool = False):
-    """An origin that says who may read its answer only where it is asked with `origin`, as S3 does."""
-
-    def answer(request: Request) -> Reply:
-        asking = request.headers.get("origin")
-        said = (("access-control-allow-origin", asking),) if asking in pages else ()
-        told = (("vary", "origin"),) if vary and asking else ()
-        return Reply(200, (FRESH, *said, *told), b"x")
-
-    return answer
-
-
-@pytest.mark.parametrize("vary", [False, True])
-async def test_a_page_gets_no_answer_that_it_may_not_read_for_who_came_before(tmp_path: Path, vary: bool) -> None:
-    good, other, evil = "https://good.example", "https://other.example", "https://evil.example"
-    async with Rig(tmp_path, policies()) as cache:
-        cache.origin.does("/a", allowing(good, other, vary=vary))
-        for asking in (None, evil, None, good, evil, None, other, good, None):
-            got = await cache.get("/a", {"origin": asking} if asking else {})
-            assert got.headers.get("access-control-allow-origin") == (asking if asking in (good, other) else None)
-        for asking in (None, evil, good, other):
-            assert (await cache.get("/a", {"origin": asking} if asking else {})).decision == "hit"
-
-
-async def test_what_no_page_of_another_origin_may_read_is_a_hit_for_who_sends_no_origin(tmp_path: Path) -> None:
-    async with Rig(tmp_path, policies()) as cache:
-        cache.origin.says("/a", cache_control="max-age=60")
-        for wanted in ("miss", "hit"):
-            assert (await cache.get("/a")).decision == wanted
-
-
-async def test_who_has_envoy_say_which_pages_may_read_it_strips_origin(tmp_path: Path) -> None:
-    async with Rig(tmp_path, policies(key="strip: [origin]")) as cache:
-        cache.origin.says("/a", cache_control="max-age=60")
-        for wanted, asking in (("miss", {}), ("hit", {"origin": "https://one.example"}), ("hit", {"origin": "null"})):
-            assert (await cache.get("/a", asking)).decision == wanted
-
-
-@pytest.mark.parametrize("allowed", ["*", "https://fixed.example"])
-async def test_an_answer_for_pages_of_any_origin_is_for_them_whoever_came_first(tmp_path: Path, allowed: str) -> None:
-    async with Rig(tmp_path, policies()) as cache:
-        cache.origin.says("/a", cache_control="max-age=60", headers={"access-control-allow-origin": allowed})
-        await cache.get("/a")
-        assert (await cache.get("/a", {"origin": "https://one.example"})).decision == "hit"
-
-
 @pytest.mark.parametrize("allowed", ["*", "https://fixed.example"])
 async def test_an_answer_for_pages_of_any_origin_is_for_all(tmp_path: Path, allowed: str) -> None:
     async with Rig(tmp_path, policies()) as cache:

@@ -54,7 +54,6 @@ class Life:
     tags: tuple[str, ...] = ()
     vary: tuple[str, ...] = ()
     for_cookies: bool = True
-    for_pages: bool = True
 
 
 @dataclass
@@ -348,8 +347,7 @@ class Exchange:
         labels = labels_of(
             resource=key.resource, route=selection.route, revision=revision, subject=subject, tags=life.tags
         )
-        flags = (marks.FOR_COOKIES if life.for_cookies else 0) | (marks.FOR_PAGES if life.for_pages else 0)
-        keep = marks.Keep(birth, fresh, stale, drop, renew, flags, labels, life.vary)
+        keep = marks.Keep(birth, fresh, stale, drop, renew, int(life.for_cookies), labels, life.vary)
         self._mark = marks.write_keep(self.ask, keep, SECRET).encode()
         selecting = tuple(
             tuple(value.encode("latin-1") for value in self.request.headers.get_all(name)) for name in life.vary

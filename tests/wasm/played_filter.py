@@ -19,7 +19,7 @@ from meshcache.message import Headers, Request
 from meshcache.rfc.cache_control import EMPTY
 from meshcache.rfc.storing import storable_fields
 from meshcache.wasm.labels import labels_of_resources, labels_of_routes, labels_of_rule
-from meshcache.wasm.marks import FOR_COOKIES, FOR_PAGES, Ask, Keep, parse_drop, parse_keep
+from meshcache.wasm.marks import FOR_COOKIES, Ask, Keep, parse_drop, parse_keep
 from model.world import World
 
 if TYPE_CHECKING:
@@ -104,7 +104,6 @@ class PlayedFilter:
                 and at < min(keep.drop_at, max(keep.fresh_until, keep.stale_until))
                 and self.alive(keep.labels, entry.born)
                 and ("cookie" not in request.headers or keep.flags & FOR_COOKIES)
-                and ("origin" not in request.headers or keep.flags & FOR_PAGES)
             ):
                 return entry
         return None

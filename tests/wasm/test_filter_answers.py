@@ -190,13 +190,6 @@ def test_who_has_cookies_gets_only_what_is_for_him(world: World) -> None:
     assert world.request("/a").reply is not None
 
 
-@pytest.mark.parametrize("for_pages", [True, False])
-def test_a_page_of_another_origin_gets_only_what_is_for_pages(world: World, for_pages: bool) -> None:
-    world.get("/a", life=Life(for_pages=for_pages))
-    assert (world.request("/a", [("origin", "https://one.example")]).reply is not None) is for_pages
-    assert world.request("/a").reply is not None
-
-
 # -- bodies ------------------------------------------------------------------------------------------------------------
 
 

@@ -27,7 +27,6 @@ pub const Kind = enum {
     retargeting,
     content_type,
     cookie,
-    origin,
     accept_encoding,
     if_none_match,
     /// Means nothing beside `if-none-match` (RFC 9110 section 13.1.3), and is `judged` without that.
@@ -269,7 +268,6 @@ const kinds = struct {
         var list: []const Name = &.{
             .{ "content-type", .content_type },
             .{ "cookie", .cookie },
-            .{ "origin", .origin },
             .{ "accept-encoding", .accept_encoding },
             .{ "if-none-match", .if_none_match },
             .{ "if-modified-since", .if_modified_since },

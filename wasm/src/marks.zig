@@ -25,8 +25,6 @@ pub const ask_bytes = 2 + 1 + 16 + 1 + 64 + 1 + 6 + 1 + 32;
 const latest = (1 << 53) - 1;
 /// Flag of `Keep`: the answer may be given to requests with cookies.
 pub const for_cookies: u16 = 1;
-/// And: to requests with `origin`.
-pub const for_pages: u16 = 2;
 
 pub const Why = enum { miss, stale, renew, unsafe };
 

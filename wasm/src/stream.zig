@@ -187,7 +187,6 @@ fn lookUp(id: u32, found: *const decide.LookUp, now: Moment) abi.Action {
     const times = &hit.entry.times;
     // What he may see the origin decides.
     if (view.has.contains(.cookie) and hit.entry.flags & marks.for_cookies == 0) return .go_on;
-    if (view.has.contains(.origin) and hit.entry.flags & marks.for_pages == 0) return .go_on;
     // HEAD brings nothing to keep: it must not be the one request that is handed on for the entry's sake.
     const brings = equal(view.method.?, "GET");
     // Else the clock has been set back, and nobody knows how old it is.

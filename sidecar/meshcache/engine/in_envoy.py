@@ -42,8 +42,6 @@ class Grant(NamedTuple):
     """From then on it is renewed, if it is popular; infinite when it is not renewed before it is stale."""
     for_cookies: bool
     """Whether it may answer requests with cookies that the key does not hold."""
-    for_pages: bool
-    """Whether it may answer requests with `origin`."""
     vary: tuple[str, ...]
     """The request fields whose values have to be equal."""
     resource: bytes
@@ -113,8 +111,6 @@ def _grant(
         drop_at=min(leaves, stale_until),
         renew_at=inf if way is None else judgement.renew_from,
         for_cookies=judgement.for_cookies,
-        # An origin that never sees the field says the same to all pages.
-        for_pages=judgement.for_pages or "origin" in policy.key.strip,
         vary=(*vary, _CODING) if judgement.codings and _CODING not in vary else vary,
         resource=lookup.key.resource,
         route=stored.route,

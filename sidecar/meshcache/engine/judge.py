@@ -73,8 +73,6 @@ class Judgement(msgspec.Struct, frozen=True, gc=False):
     """Whether it may answer requests that carry `authorization`."""
     for_cookies: bool
     """Whether it may answer requests with cookies that the key does not hold."""
-    for_pages: bool
-    """Whether it may answer requests with `origin`: it says which pages may read it, or was chosen by that field."""
     renew_from: float
     """Unix time from which it is renewed before it is stale, if it is popular; infinite where it is not."""
 
@@ -178,8 +176,6 @@ def judged(stored: StoredResponse, reading: Reading) -> Judgement:
         or policy.person_keyed
         or leaves_to_all(control)
         or any(name == "cookie" for name, _ in stored.selecting),
-        for_pages="access-control-allow-origin" in headers.names
-        or any(name == "origin" for name, _ in stored.selecting),
         # A part is not refreshed: that would bring the whole, which nobody may want.
         renew_from=inf if part else _renew_from(policy, response_time, lifetime - initial_age),
     )

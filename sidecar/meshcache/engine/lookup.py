@@ -278,13 +278,7 @@ class Lookup:
         return Candidate(stored, storage, tier, judgement, None, found.epochs.born, found.stale_since)
 
     def readable(self, judgement: Judgement) -> bool:
-        """Whether the client can read it, whatever the origin has said of what it varies on.
-
-        He takes content coded like this. And a page of another origin could not read what does not say that it may:
-        many origins say so only where they are asked with `origin`, and name that in `vary` only there.
-        """
-        if not judgement.for_pages and "origin" in self._request.headers.names:
-            return False
+        """Whether the client takes content coded like this, whatever the origin has said of what it varies on."""
         return not judgement.codings or accepts_codings(self._request.headers.get("accept-encoding"), judgement.codings)
 
     def _is_it(self, stored: StoredResponse, selecting: Selecting, part: bool) -> bool:

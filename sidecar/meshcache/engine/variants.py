@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _CODING = "accept-encoding"
 _DICTIONARY = "available-dictionary"
-_ORIGIN = "origin"
 _FIRST_REDIRECT = 300
 
 MOST_FIELD_SETS = 4
@@ -33,8 +32,6 @@ def variant_names(
     A response with a content coding was chosen by `accept-encoding`, even where its origin has forgotten to say so,
     and next to such a one so was any other of the resource (`index`); one that a dictionary codes by that as well.
 
-    So it is with an answer that does not say which pages may read it, next to one that `origin` has chosen.
-
     Redirects and errors are seldom made by what makes the variants, and often say less or nothing of what they vary on.
     Such a one is for those alone who would have got the same variants: it must not take the place of all (RFC 9111
     section 4.1).
@@ -44,13 +41,6 @@ def variant_names(
         names = tuple(sorted({*names, *chain.from_iterable(index.field_sets)}))
     if names == "*":
         return names
-    if (
-        index is not None
-        and _ORIGIN not in names
-        and "access-control-allow-origin" not in response.names
-        and any(_ORIGIN in field_set for field_set in index.field_sets)
-    ):
-        names = tuple(sorted((*names, _ORIGIN)))
     if not DICTIONARY_CODINGS.isdisjoint(content_codings(response.get("content-encoding"))):
         return tuple(sorted({*names, _CODING, _DICTIONARY}))
     if _CODING in names:

@@ -13,7 +13,6 @@ from meshcache.wasm.marks import (
     ASK,
     DROP,
     FOR_COOKIES,
-    FOR_PAGES,
     KEEP,
     LATEST,
     Drop,
@@ -95,7 +94,7 @@ class FilterMarks:
             _milliseconds(grant.stale_until),
             drop_at,
             renew_at,
-            (FOR_COOKIES if grant.for_cookies else 0) | (FOR_PAGES if grant.for_pages else 0),
+            FOR_COOKIES if grant.for_cookies else 0,
             labels,
             grant.vary,
         )

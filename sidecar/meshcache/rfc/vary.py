@@ -35,13 +35,10 @@ def selecting_names(response: Headers, request: Headers) -> tuple[str, ...] | Li
 
     An answer that allows the very `origin` of its request, and no other, was made for that one, though it should have
     said so in `vary` (Fetch, section on CORS and caches): given to a page of another origin, it would be refused there.
-    So was one that allows nobody: pages of another origin may be allowed.
     """
     names = parse_vary(response.get("vary"))
-    asking = request.get("origin")
-    if asking is None or names == "*" or "origin" in names:
-        return names
-    if response.get("access-control-allow-origin") not in (None, asking):
+    allowed = response.get("access-control-allow-origin")
+    if allowed is None or names == "*" or "origin" in names or allowed != request.get("origin"):
         return names
     return tuple(sorted((*names, "origin")))
 

@@ -45,8 +45,6 @@ LATEST: Final = (1 << 53) - 1
 """The last moment that a mark can name."""
 FOR_COOKIES: Final = 1
 """Flag: the answer may be given to requests with cookies."""
-FOR_PAGES: Final = 2
-"""Flag: the answer may be given to requests with `origin`."""
 
 NOTHING: Final = "-"
 EVERYTHING: Final = "*"
