@@ -24,7 +24,18 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("TWO_PODS"), reason="half a minute; make proofs PARTS=deciders runs it"),
 ]
 
-ALIKE = POLICIES.replace("policyRef: {name: bad}", "policyRef: {name: good}")
+ALIKE = (
+    POLICIES.replace("policyRef: {name: bad}", "policyRef: {name: good}")
+    + """\
+---
+apiVersion: meshcache.dev/v1alpha1
+kind: CacheRoute
+metadata: {name: uncounted}
+spec:
+  match: [{path: {prefix: /uncounted}}]
+  policyRef: {name: good}
+"""
+)
 SETTLED = 0.4
 """Seconds after which what has been answered is counted."""
 SECONDS_TO_MEND = 3.0
@@ -74,6 +85,11 @@ async def ready(mesh: Mesh, unlike: list[int]) -> bool:
     )
 
 
+async def looks_up(mesh: Mesh) -> bool:
+    """Whether Envoy asks the sidecar, which it finds again by its next health check, within half a second."""
+    return bool(verdict(await mesh.get("/uncounted")).detail)
+
+
 async def leader_of(meshes: list[Mesh]) -> Mesh | None:
     """The one pod that leads; None while there is none."""
     leading = []
@@ -92,6 +108,7 @@ async def end(mesh: Mesh) -> None:
     before = [worker["pid"] for worker in status["workers"]]
     os.kill(status["pid"], signal.SIGKILL)
     assert await eventually(lambda: ready(mesh, before), 40), mesh.log
+    assert await eventually(lambda: looks_up(mesh))
 
 
 async def test_each_request_counts_once_whatever_is_killed(start_mesh, make_folder, origin, valkey):
@@ -123,6 +140,7 @@ async def test_each_request_counts_once_whatever_is_killed(start_mesh, make_fold
     victim = (await one.worker_pids())[0]
     os.kill(victim, signal.SIGKILL)
     assert await eventually(lambda: ready(one, [victim]), 20)
+    assert await eventually(lambda: looks_up(one))
     await users.ask(meshes, 20)
 
     valkey.kill()
