@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from meshcache.message import Field
 
+CONDITIONS = frozenset({"if-modified-since", "if-none-match"})
+"""By these a client is content with less than the whole answer, where it holds that already (RFC 9110 section 13.1)."""
+
 _DIGESTS = frozenset({"content-digest", "content-md5", "digest", "repr-digest"})
 """They say which octets a response has, or would have."""
 

@@ -20,6 +20,7 @@ from meshcache.engine.lookup import Candidate
 from meshcache.rfc.cache_control import request_cache_control
 from meshcache.rfc.request import refuses
 from meshcache.rfc.stale import ERROR_STATUSES
+from meshcache.rfc.validation import CONDITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,9 +43,6 @@ _NOT_WORTH_WAITING: Final = 0.005
 
 _AS_ACCURATE: Final = 0.02
 """Seconds by which it may be wrong how long ago something was: stores count milliseconds."""
-
-_CONDITIONS: Final = frozenset({"if-none-match", "if-modified-since"})
-"""By these a client gets less than the whole answer where it holds that already."""
 
 _FAILED = frozenset(
     {NoStoreReason.LOCAL_REPLY, NoStoreReason.TRUNCATED, NoStoreReason.INVALIDATED, NoStoreReason.PURGED}
@@ -145,7 +143,7 @@ class Place:
         left = self.left
         if left < _NOT_WORTH_WAITING or self._joined >= _MOST_JOINED:
             return True
-        whole = self._request.headers.names.isdisjoint(_CONDITIONS)
+        whole = self._request.headers.names.isdisjoint(CONDITIONS)
         member = self._leadership.join(key, left, self.fits, self.stands_in, whole=whole)
         if member is None:
             self._apart = key

@@ -19,6 +19,7 @@ from meshcache.engine.refresh.rules import CREDENTIALS, refresh_request
 from meshcache.message import Headers
 from meshcache.rfc.cache_control import EMPTY, request_cache_control
 from meshcache.rfc.ranges import parse_content_range
+from meshcache.rfc.validation import CONDITIONS
 
 if TYPE_CHECKING:
     from meshcache.engine.cache import Cache
@@ -38,9 +39,6 @@ WAIT_SECONDS: Final = 0.1
 LEASE_SECONDS: Final = 5.0
 """Longer than any wait. A process that dies in the middle holds its lease this long."""
 
-_CONDITIONS = frozenset({"if-modified-since", "if-none-match"})
-"""A client that sends one of them may be content with less than the whole."""
-
 
 class Completions:
     """The rests being fetched by one process, at most one for each answer in the pod."""
@@ -56,7 +54,7 @@ class Completions:
         if part is None or lookup.wanted is not None or self._running >= MOST_AT_ONCE:
             return False
         asked, stored = lookup.target().request, part.stored
-        if asked.headers.names & (_CONDITIONS | CREDENTIALS) or request_cache_control(asked.headers) != EMPTY:
+        if asked.headers.names & (CONDITIONS | CREDENTIALS) or request_cache_control(asked.headers) != EMPTY:
             return False
         return _rest_of(stored, part, lookup) is not None
 
